@@ -15,13 +15,14 @@ BUILD := build$(if $(CROSS),/$(CROSS))$(if $(SAN),/san-$(subst $(comma),-,$(SAN)
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
-export MAINTAINER HOMEPAGE
+export MAINTAINER HOMEPAGE CROSS
 CC := $(if $(filter default,$(origin CC)),$(CROSS:%=%-)gcc,$(CC))
 AR := $(if $(filter default,$(origin AR)),$(CROSS:%=%-)ar,$(AR))
 # Where Debian has a processor's libraries: x86_64-linux-gnu. Those of another one lie in a folder, by docker/arm64-root.sh.
 multiarch := $(or $(CROSS),$(shell $(CC) -print-multiarch 2>/dev/null))
 arch := $(firstword $(subst -, ,$(multiarch)))
 root := $(if $(CROSS),$(CURDIR)/$(BUILD)/root)
+export SYSROOT := $(root)# for docker/target.sh
 ifneq ($(filter-out aarch64-linux-gnu,$(CROSS)),)
 $(error CROSS is '$(CROSS)': want aarch64-linux-gnu)
 endif
@@ -148,7 +149,7 @@ $(BUILD)/wheel/winnow-dpdk.so: $(call object,$(dpdk))
 	$(call say,LD,$@)$(wheel_link) -shared $(filter %.o,$^) $(dpdk_libs) -o $@
 
 $(BUILD)/wheel/winnow-cuda.so: $(BUILD)/winnow-cuda.so
-	$(call say,COPY,$@)strip -o $@ $<
+	$(call say,COPY,$@)$(CROSS:%=%-)strip -o $@ $<
 
 wheel-library: $(wheel)
 	$(Q)docker/package/libraries.sh $(BUILD)/wheel $^

@@ -16,36 +16,36 @@
 
 #define ACCOUNTS_LOG2 11
 #define ACCOUNTS (1u << ACCOUNTS_LOG2)
-#define POOR_MS 5             /* until somebody whose budget is used up may have his turn */
-#define COMING 0x436f6d696e67 /* an owner has another account for coming and going */
+#define POOR_MS 5             /* until an owner whose budget is used up may have his turn */
+#define COMING 0x436f6d696e67 /* owners have other accounts for connecting and disconnecting */
 
 /* What the connections of an owner cost. */
 struct account {
 	struct budget budget;
-	TAILQ_HEAD(connection_queue, connection) queue; /* Its connections that wait, in order. */
-	TAILQ_ENTRY(account) place;                     /* while there are any */
+	TAILQ_HEAD(connection_queue, connection) queue; /* Its waiting connections, in order. */
+	TAILQ_ENTRY(account) place;                     /* in `waiting`, while any wait */
 };
 
 struct connection {
 	uv_tcp_t tcp;
 	struct connections *all;
-	struct jobs_peer *peer; /* NULL: jobs.c is done with it */
-	const char *why;        /* why we have cut it off; NULL: we have not */
-	uint64_t host;          /* owner of its address */
+	struct jobs_peer *peer; /* NULL when jobs.c has done with it */
+	const char *why;        /* why we have cut it off, or NULL */
+	uint64_t host;          /* the owner of its address */
 	uint64_t shut_us;
 	uv_shutdown_t shutdown;
 	LIST_ENTRY(connection) place; /* in one of the two lists */
-	struct account *waits;        /* in this one's queue; NULL: in none */
+	struct account *waits;        /* the account in whose queue it waits, or NULL */
 	TAILQ_ENTRY(connection) next; /* in that queue */
-	bool full;                    /* The last read filled the buffer: there may be more. */
+	bool full;                    /* The last read filled the buffer, so there may be more. */
 	bool secured;                 /* jobs.c knows whose key it has. */
-	bool replied;                 /* Something has been sent: TLS has begun. */
-	uint64_t key_owner;           /* It stands for that key. */
-	struct tls *tls;              /* NULL: lines are as they are, or nothing has come yet. */
+	bool replied;                 /* Something has been sent, so TLS has begun. */
+	uint64_t key_owner;           /* The number of that key. */
+	struct tls *tls;              /* NULL without keys, or before the first byte. */
 	struct lines lines;
 };
 
-/* On its way out. */
+/* Bytes on their way out. */
 struct written {
 	uv_write_t request;
 	char bytes[];
@@ -63,7 +63,7 @@ bool connections_none(const struct connections *connections)
 
 /* ---- time ---- */
 
-/* That this thread has worked, whatever else the machine did meanwhile. */
+/* CPU time of this thread, which does not depend on what else the machine does. */
 static uint64_t worked_us(void)
 {
 	struct timespec time;
@@ -91,7 +91,7 @@ static void reading_stop(struct connection *connection)
 	uv_read_stop((uv_stream_t *)&connection->tcp);
 }
 
-/* It is read no more until it leaves the queue. */
+/* The connection is not read until it leaves the queue. */
 static void queue_enter(struct connection *connection, struct account *account)
 {
 	reading_stop(connection);
@@ -99,7 +99,7 @@ static void queue_enter(struct connection *connection, struct account *account)
 	TAILQ_INSERT_TAIL(&account->queue, connection, next);
 }
 
-/* It waits for its turn. */
+/* The connection waits for its turn. */
 static void turn_await(struct connection *connection)
 {
 	struct connections *all = connection->all;
@@ -112,7 +112,7 @@ static void turn_await(struct connection *connection)
 		uv_timer_start(&all->again, accounts_turn, 1, 0);
 }
 
-/* It waits for nothing. */
+/* The connection no longer waits. */
 static void queue_leave(struct connection *connection)
 {
 	struct account *account = connection->waits;
@@ -125,7 +125,7 @@ static void queue_leave(struct connection *connection)
 	connection->waits = NULL;
 }
 
-/* ---- ends ---- */
+/* ---- closing ---- */
 
 static void connection_closed(uv_handle_t *handle)
 {
@@ -135,7 +135,7 @@ static void connection_closed(uv_handle_t *handle)
 	free(connection);
 }
 
-/* The socket is closed at once; the memory stays until the loop has finished with it. */
+/* Closes the socket at once. The memory stays until the loop has finished with it. */
 static void connection_end(struct connection *connection)
 {
 	if (uv_is_closing((uv_handle_t *)&connection->tcp))
@@ -152,8 +152,8 @@ static void shut_done(uv_shutdown_t *request, int status)
 }
 
 /*
- * Close when everything written has left; connections_tick() deals with peers that take too long. What still
- * comes is read, since unread bytes would make the system drop what we have written.
+ * Closes when all written bytes are sent; connections_tick() limits the time. Bytes that still come
+ * are read, because unread ones would make the system drop those that we have written.
  */
 void connections_shut(void *unused, struct jobs_peer *peer)
 {
@@ -161,7 +161,7 @@ void connections_shut(void *unused, struct jobs_peer *peer)
 
 	(void)unused;
 	connection->peer = NULL;
-	tls_close(connection->tls); /* which takes far more memory than what is still to be sent */
+	tls_close(connection->tls); /* it takes far more memory than the bytes that are left */
 	connection->tls = NULL;
 	connection->shut_us = uv_hrtime() / 1000;
 	connection->shutdown.data = connection;
@@ -184,7 +184,7 @@ void connections_tick(struct connections *connections, uint64_t now_us)
 	}
 }
 
-/* jobs.c must also learn that the peer is gone, but not before its call to us has returned. */
+/* jobs.c must also learn that the peer is gone, but only after its call to us has returned. */
 static void cut_off(struct connection *connection, const char *why)
 {
 	int fd;
@@ -198,7 +198,7 @@ static void cut_off(struct connection *connection, const char *why)
 
 static void write_done(uv_write_t *request, int status)
 {
-	(void)status; /* a broken connection shows up in connection_read() */
+	(void)status; /* a broken connection shows in connection_read() */
 	free(request->data);
 }
 
@@ -227,7 +227,7 @@ static void bytes_send(struct connection *connection, const void *from, size_t b
 	}
 }
 
-/* What TLS has to say: its handshake, lines, or why it has failed. */
+/* Sends TLS's bytes: its handshake, lines, or why it has failed. */
 static void tls_send(struct connection *connection)
 {
 	char bytes[OUT_BYTES];
@@ -238,7 +238,7 @@ static void tls_send(struct connection *connection)
 		bytes_send(connection, bytes, count);
 }
 
-/* 5.2: "it may send failed as a plain line, and closes it"; while a handshake goes on, nothing is sent. */
+/* 5.2: "it may send failed as a plain line, and closes it". During a handshake nothing is sent. */
 void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 {
 	struct connection *connection = jobs_peer_handle(peer);
@@ -248,7 +248,7 @@ void connections_send(void *unused, struct jobs_peer *peer, const char *line)
 		return;
 	if (connection->secured) {
 		if (tls_write(connection->tls, line, strlen(line)) != 0)
-			cut_off(connection, "TLS takes no more");
+			cut_off(connection, "TLS cannot send a line");
 		tls_send(connection);
 	} else if (connection->tls == NULL || !connection->replied) {
 		bytes_send(connection, line, strlen(line));
@@ -265,7 +265,7 @@ int connections_seal_key(struct jobs_peer *peer, const char *membership, struct 
 
 /* ---- in ---- */
 
-/* One buffer a turn: the loop would read on for as long as something is there. */
+/* Gives one buffer a turn, because the loop would read on while there is something. */
 static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
 	struct connection *connection = handle->data;
@@ -281,11 +281,11 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 	} else if (connection->peer != NULL)
 		room = lines_room(&connection->lines, &bytes);
 	else
-		bytes = sizeof(connection->lines.buffer); /* it is nobody's */
+		bytes = sizeof(connection->lines.buffer); /* nobody wants it */
 	*out = uv_buf_init(room, (unsigned)bytes);
 }
 
-/* Which key has the client that offers this name? */
+/* Finds the key for the job's name that a client offers. */
 static int key_find(void *context, const char *name, uint8_t key[SECRET_BYTES])
 {
 	struct connection *connection = context;
@@ -300,14 +300,15 @@ static int key_find(void *context, const char *name, uint8_t key[SECRET_BYTES])
 	return 0;
 }
 
-/* The client's first bytes have come. A client that does not begin a handshake has no key, or is no worker. */
+/* Handles a client's first byte. Without a handshake the client has no key, or is no worker. */
 static bool tls_begin(struct connection *connection, uint8_t first)
 {
 	struct connections *all = connection->all;
 
 	if (first == '{')
-		jobs_refuse(all->jobs, connection->peer, "key",
-		            "it wants the job's key: set WINNOW_KEY_FILE or WINNOW_KEY");
+		jobs_refuse(
+			all->jobs, connection->peer, "key",
+			"this aggregator needs the job's key: set WINNOW_KEY_FILE or WINNOW_KEY");
 	else if (first != TLS_FIRST_BYTE)
 		jobs_refuse(all->jobs, connection->peer, "protocol",
 		            "this port speaks Winnow's protocol, by TLS with the job's key");
@@ -326,7 +327,7 @@ static void tls_broken(struct connection *connection)
 	tls_send(connection);
 	if (connection->secured)
 		jobs_garbage(all->jobs, connection->peer,
-		             "a TLS record that is not from it: somebody on the path has made it");
+		             "a forged TLS record: somebody on the path has made it");
 	else if (*name != '\0')
 		why_set(&text, 0, "wrong key for job '%s', or there is none for it here", name);
 	else
@@ -336,7 +337,7 @@ static void tls_broken(struct connection *connection)
 		jobs_refuse(all->jobs, connection->peer, "key", text.text);
 }
 
-/* More of what the client says. Returns 1 if there is some, 0, or -EAGAIN while a key is being made. */
+/* Reads more from the client. Returns 1 if there was some, 0, or -EAGAIN during a key's making. */
 static int tls_work(struct connection *connection)
 {
 	struct connections *all = connection->all;
@@ -362,7 +363,7 @@ static int tls_work(struct connection *connection)
 	return count == -EAGAIN ? -EAGAIN : count > 0;
 }
 
-/* As lines_next(), or -EAGAIN. */
+/* Like lines_next(), or -EAGAIN. */
 static int line_next(struct connection *connection, const char **out)
 {
 	int got = lines_next(&connection->lines, out);
@@ -377,7 +378,7 @@ static int line_next(struct connection *connection, const char **out)
 	return got;
 }
 
-/* Hand lines to jobs.c, as many as it may say at once. */
+/* Hands lines to jobs.c, as many as a connection may say in a turn. */
 static void connection_work(struct connection *connection)
 {
 	struct connections *all = connection->all;
@@ -405,7 +406,7 @@ static void connection_work(struct connection *connection)
 		connection_reads(connection);
 }
 
-/* Accounts take turns, and in each its connections do. */
+/* Accounts take turns, and so do the connections of each. */
 static void accounts_turn(uv_timer_t *timer)
 {
 	struct connections *all = timer->data;
@@ -442,7 +443,7 @@ void connections_keys_made(struct connections *connections, const struct job_key
 	}
 }
 
-/* The connection ended by itself, or because we cut it off. */
+/* The connection has ended by itself, or because we cut it off. */
 static void connection_gone(struct connection *connection, ssize_t why)
 {
 	const char *reason = why == UV_EOF ? "connection closed" : uv_strerror((int)why);
@@ -463,7 +464,7 @@ static void connection_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *
 	struct account *account;
 
 	if (count == UV_ENOBUFS)
-		return; /* it has had its buffer */
+		return; /* it has had its buffer for this turn */
 	if (count < 0)
 		connection_gone(connection, count);
 	if (count <= 0)
@@ -493,7 +494,7 @@ static void connection_reads(struct connection *connection)
 		uv_read_start((uv_stream_t *)&connection->tcp, give_buffer, connection_read);
 }
 
-/* ---- new ones ---- */
+/* ---- new connections ---- */
 
 static void connection_begin(struct connections *all, int fd, const struct net_addr *from)
 {
@@ -525,7 +526,7 @@ static void connection_begin(struct connections *all, int fd, const struct net_a
 		jobs_connected(all->jobs, from, &local.ip, connection, uv_hrtime() / 1000);
 }
 
-/* It is told why, if it can be told at once; frees the text. */
+/* Tells a connection why it is refused, if that can be sent at once, and frees the text. */
 static void connection_refuse(int fd, char *text)
 {
 	if (text != NULL)
@@ -547,10 +548,7 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 	account_spend(all, account, since_us);
 }
 
-/*
- * No descriptor is left: a connection that has nothing more to do, or that has not joined, gives up
- * its own.
- */
+/* No descriptor is left, so a connection that is finished, or that has not joined, gives up its own. */
 static bool make_room(void *context)
 {
 	struct connections *all = context;

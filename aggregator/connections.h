@@ -2,16 +2,15 @@
 /*
  * connections.h - the control connections: TCP between jobs.c and its peers
  *
- * Incoming bytes become lines for jobs.c. Its lines go out; a peer may leave a limited amount of
- * them unread. On the control thread's loop.
+ * Incoming bytes become lines for jobs.c, and its lines go out; a peer may leave a limited amount
+ * of them unread. All of it runs on the control thread's loop. If there are keys, lines travel
+ * inside TLS (bitmap/control/tls.h); only the conversion between bytes and lines differs.
  *
- * Where there are keys a connection speaks TLS (bitmap/control/tls.h), and its lines are inside: all
- * that differs is how bytes become lines, and lines bytes.
- *
- * Nobody holds the loop up. The time that handshakes and lines take is counted on the account of their owner: the key
- * that the peer has proved, or its address. An account has a budget; while it is used up the
- * owner's connections are not read, and take turns, so that each is heard in the end. A turn of the
- * loop takes a few lines of a connection, and only so many connections; the others come next.
+ * No peer can hold the loop up. The time that handshakes and lines take is charged to an account of
+ * their owner: the key that the peer has proved, or its address. An account has a budget. While it
+ * is used up, the owner's connections are not read and take turns, so that each is served in the
+ * end. One turn of the loop takes a few lines of a connection, and only some connections; the
+ * others come next.
  */
 #ifndef AGGREGATOR_CONNECTIONS_H
 #define AGGREGATOR_CONNECTIONS_H
@@ -23,26 +22,26 @@
 #include "aggregator/listener.h"
 #include "bitmap/control/job_keys.h"
 
-#define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* that a peer may leave unread before it is lost */
-#define CONNECTIONS_LINGER_US 2000000         /* for the last line to reach a peer */
-#define CONNECTIONS_TURN_US 2000  /* for lines, before all else on the loop has its turn */
-#define CONNECTIONS_TURN_LINES 16 /* of one connection, before others have theirs */
+#define CONNECTIONS_QUEUE_BYTES (256u * 1024) /* a peer that leaves more unread is lost */
+#define CONNECTIONS_LINGER_US 2000000         /* how long the last line may take to reach a peer */
+#define CONNECTIONS_TURN_US 2000              /* for lines in one turn of the loop */
+#define CONNECTIONS_TURN_LINES 16             /* lines of one connection in its turn */
 
 /*
- * How much of the thread's time goes to one of those who want some: a share of the time comes in steadily and is kept up
- * to a limit, so that somebody who comes rarely does not wait. Time is spent first and then counted: more than the limit
- * may have been spent, and then its owner waits.
+ * A budget limits how much of the thread's time one owner gets. A share of the time flows in
+ * steadily and is kept up to a limit, so that an owner that comes rarely does not wait. Time is
+ * counted after it was spent, so more than the limit may have been spent; then the owner waits.
  */
-#define BUDGET_SHARE 5        /* One part in so many of the time comes in. */
-#define BUDGET_MOST_US 400000 /* So much is kept, and may be spent at once. */
+#define BUDGET_SHARE 5        /* A fifth of the time flows in. */
+#define BUDGET_MOST_US 400000 /* The most that is kept, and may be spent at once. */
 
-/* All zero: full. */
+/* All zero means full. */
 struct budget {
-	int64_t spent_us; /* What has been spent, less what has come in since; never below zero. */
-	uint64_t counted_us; /* What had come in by this time is counted. */
+	int64_t spent_us;    /* What was spent, less what has flowed in since; never below zero. */
+	uint64_t counted_us; /* What flowed in until then is counted. */
 };
 
-/* True: it may spend. */
+/* Returns true if the owner may spend. */
 static inline bool budget_open(struct budget *budget, uint64_t now_us)
 {
 	const int64_t in_us = (int64_t)((now_us - budget->counted_us) / BUDGET_SHARE);
@@ -62,39 +61,40 @@ struct connections {
 	uv_loop_t *loop;
 	struct jobs *jobs;
 	struct listener listener;
-	const struct job_keys *keys; /* NULL: anyone may join, and TLS is not spoken. */
-	struct tls_context *tls;     /* NULL if so. */
-	char sealed[16 * 1024];      /* What has come of TLS, until it is fed. */
+	const struct job_keys *keys; /* NULL if anyone may join, without TLS. */
+	struct tls_context *tls;     /* NULL without keys. */
+	char sealed[16 * 1024];      /* TLS bytes that have come, until they are fed. */
 	LIST_HEAD(connection_list, connection) open;
-	struct connection_list shut; /* They wait until what was written has gone. */
+	struct connection_list shut; /* Closed by us once all written bytes are sent. */
 
-	struct account *accounts; /* By owner; a few owners may share one. */
-	struct account *keyless;  /* Its connections wait for connections_keys_made(). */
-	uint64_t salt;            /* It keeps owners from choosing an account to share. */
-	/* These accounts have connections that wait for their turn. */
+	struct account *accounts; /* By owner; several owners may share one. */
+	struct account *keyless;  /* For connections that wait for connections_keys_made(). */
+	uint64_t salt;            /* Keeps owners from choosing which account to share. */
+	/* Accounts with connections that wait for their turn. */
 	TAILQ_HEAD(account_list, account) waiting;
-	uv_timer_t again; /* It fires at the next turn of `waiting`. */
-	uint64_t turn_us; /* The time spent in this turn. */
+	uv_timer_t again; /* Fires at the next turn of `waiting`. */
+	uint64_t turn_us; /* Time spent in this turn. */
 };
 
-/* connections_open - of the port that listener_open() has `fd` of, with the `keys` that are set. 0, or -errno with one line in `why`. */
+/*
+ * connections_open - serves the port of `fd` (see listener_open()). `keys` are set before. Returns
+ * 0, or -errno with one line in `why`.
+ */
 int connections_open(struct connections *connections, uv_loop_t *loop, struct jobs *jobs, int fd,
                      const struct net_addr *listen, struct why *why);
 
 /*
- * connections_end - close all, and the port, at once. Before, jobs.c must have ended: until then it is
- * responsible for those of the peers that it knows.
+ * connections_end - closes all connections and the port at once. jobs.c must have ended before,
+ * because it is responsible for the peers that it knows.
  */
 void connections_end(struct connections *connections);
 
 bool connections_none(const struct connections *connections);
 
-/*
- * connections_tick - call it now and then: gives up connections that do not take their last lines.
- */
+/* connections_tick - call it now and then: gives up connections that do not take their last lines. */
 void connections_tick(struct connections *connections, uint64_t now_us);
 
-/* connections_keys_made - call it now and then, and with other keys: handshakes that wait for one look again. */
+/* connections_keys_made - call it now and then, and with new keys: waiting handshakes look again. */
 void connections_keys_made(struct connections *connections, const struct job_keys *keys);
 
 /* For struct jobs_ports. */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +23,14 @@
 #define DEVICE_US 1000000
 #define COPY_WAIT_NS 2000000000 /* for the loop to turn */
 
-/* SIGHUP reloads what can be reloaded; the others end winnowd. */
+/* SIGHUP reloads the keys; the others end winnowd. */
 static const int numbers[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 #define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
 
-/* How another thread gets a copy of what jobs.c knows. */
+/* How another thread gets a copy of jobs.c's state. */
 struct copier {
 	uv_async_t asked;
-	uv_mutex_t lock; /* of what follows */
+	uv_mutex_t lock; /* for the fields below */
 	uv_cond_t made;
 	bool wanted, closed;
 	struct jobs_copy *copy;
@@ -47,8 +48,8 @@ struct control {
 	struct jobs *jobs;
 	struct connections connections;
 	struct http *http;
-	uint64_t drain_until_us; /* 0: not draining */
-	uint64_t device_due_us;  /* when to look whether it is still there */
+	uint64_t drain_until_us; /* 0 until it drains */
+	uint64_t device_due_us;  /* when to check that the device is still there */
 	bool ending;
 	bool lost; /* a data thread has reported that the network port is gone */
 };
@@ -107,7 +108,7 @@ void reports_forget(const struct reports *reports)
 		;
 }
 
-/* Workers are told, and winnowd ends: its service manager knows what to do. */
+/* Tells workers and ends winnowd, because its service manager knows what to do. */
 static void port_lost(struct control *control, const char *why)
 {
 	struct why text;
@@ -119,16 +120,15 @@ static void port_lost(struct control *control, const char *why)
 	control->drain_until_us = 1;
 }
 
-/* A job that is served by user space alone, because there is no other way, is not slow through its workers' doing. */
+/* A job that only user space can serve is not slow because of its workers. */
 static void device_look(struct control *control)
 {
 	control->device_due_us = loop_us() + DEVICE_US;
 	if (offload_lost(control->config.offload))
-		log_event(
-			"error", "device_lost",
-			LOG_FIELDS(LOG_WORD("device", control->config.device)),
-			"the device is gone, and the XDP program with it: jobs go on through user "
-			"space; restart winnowd when the device is back");
+		log_event("error", "device_lost",
+		          LOG_FIELDS(LOG_WORD("device", control->config.device)),
+		          "the device is gone, and the XDP program with it: jobs continue in user "
+		          "space; restart winnowd when the device is back");
 }
 
 static void take_trouble(struct control *control, const struct report *report)
@@ -192,10 +192,10 @@ static void copy_make(uv_async_t *asked)
 	copier->wanted = false;
 	uv_cond_signal(&copier->made);
 	uv_mutex_unlock(&copier->lock);
-	free(copy); /* it came too late */
+	free(copy); /* if it came too late */
 }
 
-/* In the thread of HTTP, which may wait for the loop; the loop waits for nobody. */
+/* Runs in HTTP's thread, which may wait for the loop; the loop waits for no thread. */
 static struct jobs_copy *copy_ask(void *context)
 {
 	struct control *control = context;
@@ -225,7 +225,7 @@ static void copier_init(struct control *control)
 	uv_cond_init(&copier->made);
 }
 
-/* Who waits gets none, and nobody asks any more. */
+/* The waiting thread gets no copy, and no thread asks any more. */
 static void copier_end(struct copier *copier)
 {
 	uv_mutex_lock(&copier->lock);
@@ -271,13 +271,13 @@ static void end_asked(struct control *control, int number)
 		                     LOG_NUMBER("jobs", totals.jobs),
 		                     LOG_NUMBER("limit_s", control->config.drain_us / 1000000)),
 		          NULL);
-		service_tell("STOPPING=1\nSTATUS=draining: %u jobs may go on for %.0f s",
+		service_tell("STOPPING=1\nSTATUS=draining: %u jobs may continue for %.0f s",
 		             totals.jobs, (double)control->config.drain_us / 1e6);
 		jobs_drain(control->jobs);
 		atomic_store(&control->pulse.draining, true);
 		control->drain_until_us = loop_us() + control->config.drain_us;
 	} else {
-		control->drain_until_us = 1; /* the second signal is meant */
+		control->drain_until_us = 1; /* the second signal ends all jobs at once */
 	}
 	loop_tick(&control->timer);
 }
@@ -310,7 +310,7 @@ static void signal_taken(uv_signal_t *signal, int number)
 		end_asked(signal->data, number);
 }
 
-/* A data thread answers only while it turns. */
+/* A data thread only answers while it turns. */
 static void threads_watch(uv_timer_t *timer)
 {
 	const struct control *control = timer->data;
@@ -319,9 +319,9 @@ static void threads_watch(uv_timer_t *timer)
 	service_tell("WATCHDOG=1");
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
-/* 0, or -errno: only what the kernel is to watch can fail here. */
+/* Returns 0, or -errno. Only watching descriptors can fail here. */
 static int handles_init(struct control *control)
 {
 	uint64_t watch_ms = service_watchdog_ms();
@@ -368,13 +368,37 @@ static int serve_http(struct control *control, struct why *why)
 
 	if (err == 0 || !config->metrics_auto)
 		return err;
-	log_event("warn", "no_metrics", NULL, "%s; going on without", why->text);
+	log_event("warn", "no_metrics", NULL, "%s; continuing without HTTP", why->text);
 	return 0;
 }
 
 const struct net_addr *control_metrics(const struct control *control)
 {
 	return control->http != NULL ? &control->config.metrics : NULL;
+}
+
+static void *nothing(void *context)
+{
+	return context;
+}
+
+/*
+ * libuv ends the process without a word if the system refuses it the pipe of its first loop or the thread of its pool.
+ * So this function asks for the same before that, to have the reason. Returns 0, or -errno.
+ */
+static int loop_init(uv_loop_t *loop)
+{
+	pthread_t thread;
+	int fds[2], err;
+
+	if (pipe2(fds, O_CLOEXEC) != 0)
+		return -errno;
+	err = -pthread_create(&thread, NULL, nothing, NULL);
+	if (err == 0)
+		pthread_join(thread, NULL);
+	close(fds[0]);
+	close(fds[1]);
+	return err == 0 ? uv_loop_init(loop) : err;
 }
 
 int control_open(const struct control_config *config, struct control **out, struct why *why)
@@ -396,13 +420,13 @@ int control_open(const struct control_config *config, struct control **out, stru
 		.random = random_bytes_for,
 		.log = log_fields,
 	};
-	int err;
+	int err = control != NULL ? loop_init(&control->loop) : -ENOMEM;
 
-	if (control == NULL || uv_loop_init(&control->loop) != 0) {
+	if (err != 0) {
 		free(control);
 		close(config->listen_fd);
 		job_keys_free(config->keys);
-		return why_set(why, -ENOMEM, "cannot make an event loop");
+		return why_set(why, err, "cannot create an event loop: %s", strerror(-err));
 	}
 	control->config = *config;
 	control->config.jobs.keys = keys_distinct(config->keys);

@@ -15,47 +15,47 @@
 struct control;
 
 /*
- * What data threads have to tell the control thread goes through a pipe, which is older than both and keeps what
- * arrives before the control thread listens. What it has no room for is dropped: data threads report again for as
- * long as something is wrong.
+ * Data threads report to the control thread through a pipe, which is older than both and keeps
+ * reports until the control thread listens. Reports that it has no room for are dropped, because
+ * data threads report again while the trouble lasts.
  */
 struct reports {
 	int read_fd; /* readable while there are reports */
 	int write_fd;
 };
 
-int reports_open(struct reports *reports); /* -errno */
+int reports_open(struct reports *reports); /* 0, or -errno */
 void reports_close(struct reports *reports);
 void reports_put(void *reports, const struct report *report);         /* for struct data_config */
 bool reports_take(const struct reports *reports, struct report *out); /* false: there is none */
-void reports_forget(const struct reports *reports);                   /* all are void */
+void reports_forget(const struct reports *reports);                   /* drops all */
 
 struct control_config {
 	struct jobs_config jobs;
-	struct job_keys *keys; /* NULL: anyone may join. */
+	struct job_keys *keys; /* NULL if anyone may join */
 	struct net_addr listen;
-	int listen_fd;          /* of listener_bind(), for that address */
-	const char *bytes_from; /* where jobs.bytes_max comes from: "option", "default", "memory" */
+	int listen_fd;           /* listener_bind()'s, for that address */
+	const char *bytes_from;  /* origin of jobs.bytes_max: "option", "default", "memory" */
 	struct net_addr metrics; /* port 0: no HTTP */
 	bool metrics_auto;       /* continue without HTTP if its port is taken */
 	uint64_t drain_us;       /* how long jobs may continue after SIGTERM */
 	struct data *data;
 	struct reports *reports; /* of the data threads */
-	struct offload *offload; /* NULL: udp alone */
+	struct offload *offload; /* NULL for udp alone */
 	const char *device;      /* the device of the XDP program */
-	const char *key_file;    /* SIGHUP reads it again; NULL: none */
+	const char *key_file;    /* read again on SIGHUP; or NULL */
 };
 
 /*
- * control_open - serve the port. Its socket, and config->keys, belong to the control from now on,
- * even if this fails. 0, or -errno with one line in `why`.
+ * control_open - serves the port. Its socket and config->keys belong to the control from now on,
+ * even if this fails. Returns 0, or -errno with one line in `why`.
  */
 int control_open(const struct control_config *config, struct control **out, struct why *why);
 
-/* Where it serves HTTP; NULL: nowhere, because it is not to, or could not. */
+/* Returns the address of HTTP, or NULL if it is off or could not be served. */
 const struct net_addr *control_metrics(const struct control *control);
 
-/* control_run - returns after SIGTERM or SIGINT: 0. -ENODEV: the network port was lost. */
+/* control_run - returns 0 after SIGTERM or SIGINT, or -ENODEV if the network port was lost. */
 int control_run(struct control *control);
 
 void control_close(struct control *control);

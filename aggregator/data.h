@@ -2,10 +2,10 @@
 /*
  * data.h - the data threads: packets from nets to channels and back
  *
- * Each thread owns one net and the channels attached to it, and makes no system call but the net's
- * and one wait. It takes no lock, but to hand a datagram to another thread (data_packets.c). The
+ * Each thread owns one net and the channels attached to it. Its only system calls are the net's and
+ * one wait, and its only lock is for handing a datagram to another thread (data_packets.c). The
  * control thread gives orders through a mailbox and waits until they are carried out, so a channel
- * is never used after data_detach(). Only what begins or ends a job, or follows from its end, is an order.
+ * is never used after data_detach(). Orders only begin or end jobs.
  */
 #ifndef AGGREGATOR_DATA_H
 #define AGGREGATOR_DATA_H
@@ -21,13 +21,13 @@ struct data;
 
 enum report_kind {
 	REPORT_STALL,   /* an operation has waited too long */
-	REPORT_TROUBLE, /* a worker cannot be reached; about once a second while it lasts */
-	REPORT_LOST,    /* the net will carry nothing any more; repeatedly */
+	REPORT_TROUBLE, /* a worker cannot be reached; repeated about once a second */
+	REPORT_LOST,    /* the net is dead; repeated */
 };
 
 struct report {
 	enum report_kind kind;
-	uint16_t id; /* of the channel */
+	uint16_t id; /* the channel's */
 	union {
 		struct channel_stall stall;
 		struct jobs_trouble trouble;
@@ -37,22 +37,20 @@ struct report {
 
 struct data_config {
 	const struct net_backend *backend;
-	struct net_config net; /* of each thread; queue_count: threads */
-	void (*report)(void *context, const struct report *report); /* from a data thread */
+	struct net_config net; /* for each thread; queue_count is the number of threads */
+	void (*report)(void *context, const struct report *report); /* called by a data thread */
 	void *context;
 };
 
-/* Of all threads together. */
+/* Totals of all threads. */
 struct data_stats {
 	struct net_stats net;
-	uint64_t drops[WIRE_DROP_COUNT]; /* packets for no channel, and those of ended jobs */
+	uint64_t drops[WIRE_DROP_COUNT]; /* packets for no channel, and drops of ended jobs */
 	uint64_t unsent;                 /* datagrams given up because the network stayed full */
 	struct turn turn;                /* each thread's */
 };
 
-/*
- * data_open - open the nets and start the threads. 0, or -errno with one line in `why`.
- */
+/* data_open - opens the nets and starts the threads. Returns 0, or -errno with one line in `why`. */
 int data_open(const struct data_config *config, struct data **out, struct why *why);
 void data_close(struct data *data);
 
@@ -60,13 +58,13 @@ const char *data_backend(const struct data *data); /* its name */
 
 const struct net_facts *data_facts(const struct data *data); /* of a thread's net */
 
-/* For struct jobs_ports: context is the struct data. */
+/* For struct jobs_ports; their context is the struct data. */
 int data_attach(void *data, const struct jobs_channel *channel);
 void data_start(void *data, uint16_t id, struct channel *channel, const bool multicast[]);
 void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 void data_detach(void *data, uint16_t id);
 
-/* Add up structs that hold nothing but uint64_t. */
+/* Adds up structs that only hold uint64_t. */
 static inline void counters_add(void *sum, const void *one, size_t bytes)
 {
 	const uint64_t *from = one;
@@ -76,24 +74,24 @@ static inline void counters_add(void *sum, const void *one, size_t bytes)
 		to[i] += from[i];
 }
 
-/* data_await - until each data thread has turned once; for the control thread. */
+/* data_await - waits until each data thread has turned once. For the control thread. */
 void data_await(struct data *data);
 
-/* What is asked about a channel. */
+/* A question about a channel, and its answer. */
 struct data_look {
 	uint16_t id;
 	uint64_t group_token;
 	uint32_t worker_count;
 	struct channel_stats stats;
 	struct channel_view view;
-	/* [worker_count]: the larger of what is there, and this channel's */
+	/* [worker_count]; each is raised to this channel's if that is larger. */
 	struct channel_waits *waits;
-	bool found; /* false: no such channel; then there is nothing in the three above */
+	bool found; /* false if there is no such channel; the three above are then empty */
 };
 
 /*
- * data_look - for one other thread: copies that data threads make of their numbers. No data thread waits for it:
- * each copies between packets, one channel a turn. Nothing else that they are told waits either.
+ * data_look - copies the data threads' numbers, for one other thread. No data thread waits: each
+ * makes its copies between packets, one channel a turn. Orders do not wait for them, either.
  */
 void data_look(struct data *data, struct data_look looks[], uint32_t count, struct data_stats *out);
 

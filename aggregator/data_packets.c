@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* data_packets.c - a data thread's turn: a burst of datagrams in, to channels, and their answers out */
+/* data_packets.c - a data thread's turn: a burst of datagrams to channels, and their answers out */
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include "ebpf/seal.h"
 
 #define PROBE_US 5000    /* 5.3: "unless one of that size was sent within the last 5 ms" */
-#define SEND_WAIT_MS 100 /* how long to wait for a full network before giving packets up */
+#define SEND_WAIT_MS 100 /* how long to wait for a full network before packets are given up */
 
 /* ---- channels of a thread ---- */
 
@@ -35,7 +35,7 @@ struct outlet *outlet_named(struct data_thread *t, uint16_t id)
 
 /* ---- seals ---- */
 
-/* 2.4: "What the aggregator sends is sealed with the job's group key". A channel writes tokens, and looks at them. */
+/* 2.4: "What the aggregator sends is sealed with the job's group key". Channels only know tokens. */
 static void outlet_seal(const struct outlet *outlet, struct packet_out *packet)
 {
 	const struct seals *seals = outlet->info.seals;
@@ -45,7 +45,7 @@ static void outlet_seal(const struct outlet *outlet, struct packet_out *packet)
 		           outlet->channel != NULL ? channel_edge(outlet->channel) : 0);
 }
 
-/* Only a worker that has the token can make a right seal. */
+/* Only the worker that has the token can make a right seal. */
 static void outlet_unseal(const struct outlet *outlet, const struct net_in *in,
                           struct packet *packet)
 {
@@ -61,8 +61,8 @@ static void outlet_unseal(const struct outlet *outlet, const struct net_in *in,
 /* ---- sending ---- */
 
 /*
- * Waits for room; false: there is none. A thread whose network is stuck waits once and from then on
- * does not wait: it has orders to take, and other jobs.
+ * Waits for room, and returns false if there is none. A thread whose network is stuck waits once
+ * and then no more, because it has orders to take, and other jobs.
  */
 static bool wait_ready(struct data_thread *t)
 {
@@ -75,7 +75,7 @@ static bool wait_ready(struct data_thread *t)
 		t->stuck = t->stuck || clock_us() >= give_up_us;
 		if (t->stuck)
 			return false;
-		if (writable) /* the socket has room, and its device's queue has not */
+		if (writable) /* the socket has room, but not its device's queue */
 			data_nap();
 		writable = poll(&fd, 1, fd.fd < 0 ? 0 : 5) > 0;
 	}
@@ -83,7 +83,7 @@ static bool wait_ready(struct data_thread *t)
 	return true;
 }
 
-/* out[0 .. count) to each of t->burst.to[0 .. to_count). */
+/* Sends out[0 .. count) to each of t->burst.to[0 .. to_count). */
 static void send_all(struct data_thread *t, uint32_t to_count, uint32_t count)
 {
 	const struct net_backend *net = t->data->config.backend;
@@ -123,7 +123,7 @@ static uint64_t batch_bytes(const struct data_thread *t, uint32_t count)
 	return bytes;
 }
 
-/* 8.2: "The one with the blocks goes to the receiver's address alone"; what is left for the others is the head. */
+/* 8.2: "The one with the blocks goes to the receiver's address alone". The head is left for the others. */
 static void send_receiver(struct data_thread *t, const struct outlet *outlet, uint16_t receiver,
                           uint32_t count)
 {
@@ -139,8 +139,8 @@ static void send_receiver(struct data_thread *t, const struct outlet *outlet, ui
 }
 
 /*
- * Packets [0, count) of the batch to one worker, or to all. 2.1: "once to a multicast group, and once to each worker that
- * the group does not reach". The first one says to whom: they are alike in that.
+ * Sends packets [0, count) of the batch, which all have the same receivers. 2.1: "once to a
+ * multicast group, and once to each worker that the group does not reach".
  */
 static void send_batch(struct data_thread *t, const struct outlet *outlet, uint32_t count)
 {
@@ -167,7 +167,7 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 	send_all(t, to_count, count);
 }
 
-/* Everything that a channel has to say, in batches for the same receiver. */
+/* Sends everything that a channel has to send, in batches for the same receiver. */
 static void channel_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	uint32_t count = 0, bytes = 0;
@@ -199,12 +199,12 @@ static void channel_drain(struct data_thread *t, struct outlet *outlet, uint64_t
 		send_batch(t, outlet, count);
 }
 
-/* ---- strays: datagrams of one thread that come by another's net ---- */
+/* ---- strays: datagrams for one thread that another's net receives ---- */
 
 /*
- * A kernel that joins datagrams of one sender (GRO) steers all of them by the first one. Those of
- * other channels are copied into the box of the thread that owns the channel. What finds the box
- * full is dropped, and repaired like any loss.
+ * A kernel that merges datagrams of one sender (GRO) steers all of them by the first one. Those of
+ * other channels are copied into the box of the channel's thread. If the box is full they are
+ * dropped, and repaired like any loss.
  */
 static bool box_put(struct stray_box *box, const struct net_in *in)
 {
@@ -220,7 +220,7 @@ static bool box_put(struct stray_box *box, const struct net_in *in)
 	return true;
 }
 
-/* Any thread. False: the box is full. */
+/* Any thread may call it. Returns false if the box is full. */
 static bool strays_put(struct data_thread *owner, const struct net_in *in)
 {
 	struct data_strays *strays = &owner->strays;
@@ -236,7 +236,7 @@ static bool strays_put(struct data_thread *owner, const struct net_in *in)
 	return done;
 }
 
-/* What has come since the last call, lent until the next one; returns how many. */
+/* Takes the datagrams since the last call, lent until the next one. Returns how many. */
 static uint32_t strays_take(struct data_strays *strays, const struct net_in **in)
 {
 	struct stray_box *full = &strays->boxes[strays->filling];
@@ -254,7 +254,7 @@ static uint32_t strays_take(struct data_strays *strays, const struct net_in **in
 
 /* ---- receiving ---- */
 
-/* The kernel may answer this worker once it adds for the channel. */
+/* Tells the kernel the worker's address, so that it accepts the worker's datagrams. */
 void outlet_address_tell(struct outlet *outlet, uint32_t rank)
 {
 	const struct net_addr *address = &outlet->workers[rank].path.to;
@@ -267,7 +267,7 @@ void outlet_address_tell(struct outlet *outlet, uint32_t rank)
 		channel_address(outlet->channel, rank, &home);
 }
 
-/* Does the packet carry the token of the worker that it names, or its seal? */
+/* Checks that the packet carries the token, or the seal, of the worker that it names. */
 static enum wire_drop token_check(const struct outlet *outlet, const struct packet *packet)
 {
 	if (packet->worker >= outlet->info.worker_count)
@@ -277,12 +277,12 @@ static enum wire_drop token_check(const struct outlet *outlet, const struct pack
 }
 
 /*
- * Every worker knocks, and every PROBE reaches all of them: a PROBE for each KNOCK would be the
- * square of their number.
+ * Every worker knocks, and every PROBE reaches all of them. A PROBE for each KNOCK would make their
+ * number squared.
  */
 static bool probe_due(struct outlet *outlet, uint32_t bytes, uint64_t now_us)
 {
-	uint32_t at = 0; /* the one of this size, or the oldest */
+	uint32_t at = 0; /* the PROBE of this size, or the oldest */
 
 	for (uint32_t i = 0; i < DATA_PROBE_SIZES && outlet->probes[at].bytes != bytes; i++)
 		if (outlet->probes[i].bytes == bytes ||
@@ -295,7 +295,7 @@ static bool probe_due(struct outlet *outlet, uint32_t bytes, uint64_t now_us)
 	return true;
 }
 
-/* A KNOCKED or a PROBE, and nothing but zeros after its head. */
+/* Sends a KNOCKED or a PROBE, with zeros after its head. */
 static void knocked_send(struct data_thread *t, const struct outlet *outlet,
                          const struct net_path *path, struct wire_header head, uint32_t body_bytes)
 {
@@ -311,8 +311,9 @@ static void knocked_send(struct data_thread *t, const struct outlet *outlet,
 }
 
 /*
- * 5.3: "Without the proof the aggregator answers with a KNOCKED of 32 bytes, whose number is the proof". 5.3: "With the
- * proof, the aggregator notes the source as this worker's address on the channel", and the group is probed.
+ * 5.3: "Without the proof the aggregator answers with a KNOCKED of 32 bytes, whose number is the
+ * proof". 5.3: "With the proof, the aggregator notes the source as this worker's address on the
+ * channel", and probes the group.
  */
 static void knock_answer(struct data_thread *t, struct outlet *outlet, const struct net_in *in,
                          const struct knock_arrival *knock, bool asked, uint64_t now_us)
@@ -381,7 +382,7 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 	if (drop != WIRE_DROP_NONE)
 		return drop;
 	if (in->bytes > t->data->config.net.payload_max)
-		return WIRE_DROP_LENGTH; /* there is no answer of that size */
+		return WIRE_DROP_LENGTH; /* an answer of that size is impossible */
 	worker = &outlet->workers[packet->worker];
 	knock.home = at_home(outlet, packet, in) && net_ip_same(&worker->path.local, &in->local);
 	knock.proof = proof_of(outlet, packet, in);
@@ -393,12 +394,12 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 	return WIRE_DROP_NONE;
 }
 
-/* It may have come by our net because the kernel had joined it with one of ours. */
+/* The kernel may have merged it with a datagram for our net. */
 static bool hand_over(const struct data_thread *t, uint16_t id, const struct net_in *in)
 {
 	struct data_thread *owner;
 
-	/* Each job has a channel here too. Without any, the other threads may not be there yet. */
+	/* Each job also has a channel here. Without any, the other threads may not exist yet. */
 	if (t->outlet_count == 0)
 		return false;
 	owner = data_owner(t->data, id);
@@ -442,8 +443,8 @@ static void datagram_take(struct data_thread *t, const struct net_in *in, uint64
 }
 
 /*
- * Small first: what ends an eager operation or a barrier, a PLAN, waits for no other job's RESULTs, however
- * many of them the burst has completed.
+ * Small packets go first: a PLAN, which ends an eager operation or a barrier, does not wait for
+ * other jobs' RESULTs, however many the burst has completed.
  */
 static void drain_all(struct data_thread *t, uint64_t now_us)
 {
@@ -456,7 +457,7 @@ static void drain_all(struct data_thread *t, uint64_t now_us)
 	t->dirty_count = 0;
 }
 
-/* Handles one burst and its answers; returns how many datagrams there were. */
+/* Handles one burst and its answers. Returns the number of datagrams. */
 uint32_t data_turn(struct data_thread *t)
 {
 	const struct net_in *strays;

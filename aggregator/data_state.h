@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * data_state.h - what data_thread.c (threads, orders), data_packets.c (packets in and out, and to other
- * threads) and data_trouble.c (workers that are not reached) share; private to them
+ * data_state.h - shared by data_thread.c (threads, orders), data_packets.c (packets in and out, and
+ * to other threads) and data_trouble.c (workers that cannot be reached); private to them
  */
 #ifndef AGGREGATOR_DATA_STATE_H
 #define AGGREGATOR_DATA_STATE_H
@@ -19,17 +19,17 @@
 #define DATA_PROBE_SIZES 8
 #define STRAYS_BYTES (256u * 1024)
 
-/* Trouble with a worker, for as long as it lasts. */
+/* Trouble with a worker, while it lasts. */
 struct outlet_trouble {
 	uint64_t since_us, last_us, told_us;
 	uint64_t received;        /* The channel's count when it began. */
-	struct jobs_trouble what; /* A count of 0 means none. */
+	struct jobs_trouble what; /* A count of 0 means that there is none. */
 };
 
-/* A channel and where its workers are. */
+/* A channel and its workers' addresses. */
 struct outlet {
 	struct jobs_channel info;
-	struct channel *channel; /* NULL before the start. */
+	struct channel *channel; /* NULL before START. */
 	bool dirty;              /* It may have something to send. */
 	bool some_multicast, all_multicast;
 	struct {
@@ -37,17 +37,18 @@ struct outlet {
 		uint64_t sent_us;
 	} probes[DATA_PROBE_SIZES]; /* The last PROBE of each size. */
 	struct outlet_trouble trouble;
-	uint64_t fast_us, fast_added, fast_missed; /* The time and the counts of the last look. */
+	/* When they were last looked at, and their values. */
+	uint64_t fast_us, fast_added, fast_missed;
 	struct outlet_worker {
-		struct net_path path; /* Port 0: none is noted. */
+		struct net_path path; /* Port 0 until it is known. */
 		bool multicast;
 		struct knocker knocker;
 	} workers[]; /* [worker_count] */
 };
 
 /*
- * Of the path to a worker of a channel, or WIRE_EVERYONE: what does not get out has it, since an address alone
- * does not tell whose it is. Not 0.
+ * Marks the path to a worker of a channel, or to WIRE_EVERYONE, because the address of a failed
+ * datagram alone does not tell the worker. Never 0.
  */
 #define MARK_RANK_BITS 13
 
@@ -56,10 +57,10 @@ static inline uint32_t mark_of(uint16_t id, uint16_t rank)
 	return (id + 1u) << MARK_RANK_BITS | (rank & ((1u << MARK_RANK_BITS) - 1));
 }
 
-/* Datagrams that other threads have received for this one: they fill one box, it empties the other. */
+/* Datagrams for this thread that others have received. They fill one box, and it empties the other. */
 struct data_strays {
 	pthread_mutex_t lock;
-	atomic_bool waiting; /* The box that is being filled has some. */
+	atomic_bool waiting; /* The box that is being filled is not empty. */
 	uint32_t filling;    /* owner: rw under the lock, others: ro under it */
 	struct stray_box {
 		uint32_t count, bytes;
@@ -70,15 +71,15 @@ struct data_strays {
 
 struct order;
 
-/* What one other thread asks of this one, and waits for. */
+/* One other thread asks this one through it, and waits for the answer. */
 struct data_mailbox {
 	pthread_mutex_t lock;
 	pthread_cond_t carried_out;
 	struct order *order; /* The asker: wo, thread: rw, then NULL again. */
-	atomic_bool full;    /* The asker: wo, thread: ro: there is an order. */
+	atomic_bool full;    /* The asker: wo, thread: ro; there is an order. */
 };
 
-/* The datagrams in hand, read and to be sent. */
+/* The datagrams of the current turn, received and to be sent. */
 struct data_burst {
 	struct net_in in[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
@@ -93,13 +94,13 @@ struct data_thread {
 	pthread_t thread;
 	struct net *net;
 	int wake_fd;
-	struct data_mailbox orders, looks; /* the control thread's; data_look()'s */
+	struct data_mailbox orders, looks; /* for the control thread; for data_look() */
 	struct data_strays strays;
 
-	/* The thread's own. */
+	/* Only this thread uses what follows. */
 	struct outlet *outlets[JOBS_MAX];
 	uint32_t outlet_count;
-	struct outlet *last; /* The last packet's: packets come in runs. */
+	struct outlet *last; /* The last packet's, because packets come in runs. */
 	struct outlet *dirty[JOBS_MAX];
 	uint32_t dirty_count;
 	struct data_stats stats;
@@ -115,20 +116,20 @@ struct data {
 	struct data_thread *threads[JOBS_THREADS_MAX];
 };
 
-/* A moment, for when the system says that there is something to do and there is nothing. */
+/* A short sleep, for when the system wrongly says that there is something to do. */
 static inline void data_nap(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
-/* Look at orders and strays. */
+/* Makes the thread look at orders and strays. */
 static inline void data_wake(const struct data_thread *t)
 {
 	if (eventfd_write(t->wake_fd, 1) != 0)
-		abort(); /* an eventfd takes 2^64 - 1 of them */
+		abort(); /* an eventfd takes 2^64 - 1 of these */
 }
 
-/* The thread that has channel `id`, if anybody has. */
+/* The thread that has channel `id`, if there is such a channel. */
 static inline struct data_thread *data_owner(const struct data *data, uint16_t id)
 {
 	return data->threads[(id & 0xff) % data->thread_count];

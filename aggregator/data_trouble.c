@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
  * data_trouble.c - workers with a bad path: the system refuses to send to them, or their datagrams
- * arrive in a form that is of no use
+ * arrive in a useless form
  *
- * A datagram that is refused now and then is repaired like one that is lost. Trouble is what lasts
- * while the channel makes no progress: an MTU that has become smaller, a firewall, a route that is
- * gone.
+ * A datagram that is refused now and then is repaired like one that is lost. Trouble is a refusal
+ * that lasts while the channel makes no progress: an MTU that has shrunk, a firewall, a route that
+ * is gone.
  */
 
 #include <errno.h>
 
 #include "aggregator/data_state.h"
 
-#define TROUBLE_US 700000        /* what lasts this long is no accident */
-#define TROUBLE_PAUSE_US 1500000 /* workers ask again at least as often */
+#define TROUBLE_US 700000        /* Trouble that lasts this long is no accident. */
+#define TROUBLE_PAUSE_US 1500000 /* Workers ask again at least as often. */
 #define TELL_US 1000000
-#define SLOW_US 2000000 /* PUSHes of so long, */
-#define SLOW_PUSHES 500 /* if there were so many, */
-#define SLOW_SHARE 3    /* and the kernel added less than a third of what it left to us */
+#define SLOW_US 2000000 /* PUSHes are counted over this time. */
+#define SLOW_PUSHES 500 /* Fewer that the kernel left to us are no evidence. */
+#define SLOW_SHARE 3    /* It adds too little if it adds less than a third as many. */
 
-/* Whose is it? WIRE_EVERYONE: the group's; worker_count: nobody's here. What came has its sender's address alone. */
+/* Returns the rank, WIRE_EVERYONE (the group) or worker_count (no worker here has the address). */
 static uint16_t rank_of(const struct outlet *outlet, const struct net_trouble *trouble)
 {
 	uint16_t rank = 0;
@@ -40,8 +40,8 @@ static uint64_t outlet_received(const struct outlet *outlet)
 }
 
 /*
- * While workers try how much their paths carry, datagrams that are too large are not trouble, nor
- * is a group.
+ * While workers test what their paths carry, neither datagrams that are too large nor groups are
+ * trouble.
  */
 static bool trouble_matters(const struct outlet *outlet, uint16_t rank,
                             const struct net_trouble *trouble)
@@ -68,7 +68,7 @@ static void troubles_note(struct outlet *outlet, const struct net_trouble list[]
 		}
 		if (trouble->what.count == 0 || rank == WIRE_EVERYONE)
 			trouble->what.rank = rank; /* the group stands for all */
-		/* What the group has not had is sent to each, and refused as well. */
+		/* What the group has not received is sent to each worker, and refused as well. */
 		if (rank == trouble->what.rank ||
 		    (trouble->what.rank == WIRE_EVERYONE && trouble->what.error == list[i].error))
 			trouble->last_us = now_us;
@@ -94,7 +94,7 @@ static void trouble_report(const struct data_thread *t, const struct outlet *out
 		&(struct report){.kind = REPORT_TROUBLE, .id = outlet->info.id, .trouble = *what});
 }
 
-/* From the first of them after that time to the last. */
+/* How long it has lasted after `after_us`, until the last of it. */
 static uint64_t lasts_us(const struct outlet_trouble *trouble, uint64_t after_us)
 {
 	uint64_t from_us = trouble->since_us > after_us ? trouble->since_us : after_us;
@@ -114,8 +114,8 @@ static void outlet_judge(struct data_thread *t, struct outlet *outlet, uint64_t 
 		return;
 	}
 	/*
-	 * Losses on the way in may leave enough for a channel to creep on. And what was refused before
-	 * it stood still is not why it does: it lasts from the first to the last that is refused since.
+	 * Losses on the way in may leave enough for a channel to make slow progress. And a refusal
+	 * before it stopped is not the reason why it stopped: only refusals since then count.
 	 */
 	stuck_us = outlet->channel != NULL ? channel_stuck_us(outlet->channel, now_us) : 0;
 	trouble->what.stands_us = lasts_us(trouble, now_us - stuck_us);
@@ -129,7 +129,7 @@ static void outlet_judge(struct data_thread *t, struct outlet *outlet, uint64_t 
 	trouble_report(t, outlet, &trouble->what);
 }
 
-/* Most of what the kernel could have added has come to us. */
+/* Reports that most of what the kernel could have added has come to us. */
 static void judge_fast(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	const struct channel_stats *stats = channel_stats(outlet->channel);

@@ -8,7 +8,7 @@
 
 #include "aggregator/log.h"
 
-#define MEMORY_MS 100 /* until there may be memory again */
+#define MEMORY_MS 100 /* after which there may be memory again */
 
 static void work_next(struct keyring *keyring);
 
@@ -16,11 +16,12 @@ void keyring_warn(const struct keyring *keyring)
 {
 	if (keyring->keys == NULL)
 		log_event("warn", "no_keys", NULL,
-		          "anyone who reaches the port may join any job, and may forge sums if he "
-		          "sees datagrams: give --key-file");
+		          "anyone who reaches the port may join any job, and anyone who sees "
+		          "datagrams may forge sums: give --key-file");
 	else if (keyring->keys->exposed)
 		log_event("warn", "keys_exposed", LOG_FIELDS(LOG_WORD("key_file", keyring->path)),
-		          "every user of this machine may read it: chmod o-r %s", keyring->path);
+		          "every user of this machine may read the key file: chmod o-r %s",
+		          keyring->path);
 }
 
 static void keys_set(struct keyring *keyring, struct job_keys *keys)
@@ -54,7 +55,7 @@ static void file_read_again(uv_work_t *work)
 
 /* ---- on the loop ---- */
 
-/* All are made, or the file is to be read before, or there is no memory now. */
+/* Called when all are made, or the file has to be read first, or memory is short now. */
 static void keys_stretched(uv_work_t *work, int status)
 {
 	struct keyring *keyring = work->data;
@@ -71,7 +72,7 @@ static void keys_stretched(uv_work_t *work, int status)
 	work_next(keyring);
 }
 
-/* A key file that cannot be read leaves the keys as they are. */
+/* If the key file could not be read, the old keys stay. */
 static void file_has_been_read(uv_work_t *work, int status)
 {
 	struct keyring *keyring = work->data;
@@ -108,7 +109,7 @@ static void work_next(struct keyring *keyring)
 	if (keyring->busy || keyring->closing)
 		return;
 	keyring->busy = keyring->wanted || !keyring->made;
-	keyring->err = -ECANCELED; /* unless it is done */
+	keyring->err = -ECANCELED; /* until the work has been done */
 	if (keyring->wanted) {
 		keyring->wanted = false;
 		uv_queue_work(keyring->loop, &keyring->work, file_read_again, file_has_been_read);

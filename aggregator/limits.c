@@ -23,7 +23,7 @@ static uint64_t limit_least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* The number in a file; UINT64_MAX: no number ("max"), or no such file. */
+/* The number in a file; UINT64_MAX if it has none ("max"), or if there is no such file. */
 static uint64_t number_in(const char *path)
 {
 	FILE *file = fopen(path, "re");
@@ -38,9 +38,9 @@ static uint64_t number_in(const char *path)
 }
 
 /*
- * The smallest limit of the group `path` and of all above it. A container may see its own group as
- * the top of the tree while `path` is still the host's name for it: a group that is not there
- * limits nothing.
+ * The least limit of the group `path` and all groups above it. A container may see its own group as
+ * the top of the tree while `path` is still the host's name for it, so a group that does not exist
+ * has no limit.
  */
 static uint64_t least_above(const char *top, char *path, const char *name)
 {
@@ -66,7 +66,7 @@ static bool lists_memory(const char *controllers)
 	       (at[6] == ',' || at[6] == '\0');
 }
 
-/* A line of /proc/self/cgroup: "4:memory:/path" in v1, "0::/path" in v2. */
+/* Reads a line of /proc/self/cgroup: "4:memory:/path" in v1, "0::/path" in v2. */
 static uint64_t limit_of(const char *root, char *line)
 {
 	char *controllers = strchr(line, ':'), *path, top[PATH_MAX];
@@ -77,7 +77,7 @@ static uint64_t limit_of(const char *root, char *line)
 	*path++ = '\0';
 	controllers++;
 	path[strcspn(path, "\n")] = '\0';
-	if (strstr(path, "/..") != NULL) /* it lies outside the tree that we can see */
+	if (strstr(path, "/..") != NULL) /* outside the tree that we can see */
 		*path = '\0';
 	if (lists_memory(controllers)) {
 		snprintf(top, sizeof(top), "%s/sys/fs/cgroup/memory", root);
@@ -118,7 +118,7 @@ uint64_t limits_bytes(uint64_t preset, uint64_t kernel_bytes)
 		return preset;
 	log_event("info", "memory",
 	          LOG_FIELDS(LOG_NUMBER("limit", limit), LOG_NUMBER("bytes_max", room)),
-	          "the container or machine has no more; --bytes-max says otherwise");
+	          "the container or machine has no more memory for jobs; --bytes-max overrides it");
 	return room;
 }
 
@@ -167,10 +167,11 @@ int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, struct w
 		return 0;
 	}
 	if (granted < others + CONNECTIONS_MIN)
-		return why_set(why, -EMFILE,
-		               "%u descriptors may be open, at least %u are needed: raise ulimit "
-		               "-n (LimitNOFILE)",
-		               granted, others + CONNECTIONS_MIN);
+		return why_set(
+			why, -EMFILE,
+			"%u descriptors may be open, but at least %u are needed: raise ulimit "
+			"-n (LimitNOFILE)",
+			granted, others + CONNECTIONS_MIN);
 	*out = granted - others;
 	log_event("warn", "few_descriptors",
 	          LOG_FIELDS(LOG_NUMBER("limit", granted), LOG_NUMBER("connections_max", *out),

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * limits.h - what the system grants this process, and what winnowd may use of it: memory,
- * descriptors
- */
+/* limits.h - the memory and descriptors that the system grants, and what winnowd may use of them */
 #ifndef AGGREGATOR_LIMITS_H
 #define AGGREGATOR_LIMITS_H
 
@@ -11,32 +8,32 @@
 #include "bitmap/why.h"
 
 /*
- * limits_memory - bytes that this process may use: the smallest of the machine's memory and the
- * limits of its cgroups, v1 and v2, its own and those above. `root` goes before /proc and /sys: "",
- * or a test's folder.
+ * limits_memory - bytes that this process may use: the least of the machine's memory and the limits
+ * of its cgroups, v1 and v2, its own and those above. `root` is put before /proc and /sys: "", or a
+ * test's folder.
  */
 uint64_t limits_memory(const char *root);
 
 /*
- * limits_bytes - what jobs may use: three quarters of what limits_memory() leaves after this
- * process's memory and `kernel_bytes` that the kernel holds for it; at most `preset`. Logs if it is
- * less.
+ * limits_bytes - the memory that jobs may use: three quarters of what limits_memory() leaves after
+ * this process's own memory and the `kernel_bytes` that the kernel holds for it, and at most
+ * `preset`. Logs if it is less.
  */
 uint64_t limits_bytes(uint64_t preset, uint64_t kernel_bytes);
 
-/* limits_open - so many descriptors are open now. */
+/* limits_open - the number of descriptors that are open now. */
 uint32_t limits_open(void);
 
 /*
- * limits_descriptors - lets `wanted` descriptors be open at a time, by raising the soft limit as
- * far as the hard limit allows. Returns how many may be: `wanted`, or fewer.
+ * limits_descriptors - raises the soft limit of open descriptors to `wanted`, as far as the hard
+ * limit allows. Returns the limit: `wanted`, or fewer.
  */
 uint32_t limits_descriptors(uint32_t wanted);
 
 /*
- * limits_connections - finds a descriptor for each of `wanted` connections beside those that are
- * open now and `others` to come; *out connections, if there cannot be as many, which is logged.
- * -EMFILE, with one line in `why`: hardly any.
+ * limits_connections - finds a descriptor for each of `wanted` connections, beside the descriptors
+ * that are open now and `others` to come. If there are fewer, sets *out to the number that fits,
+ * and logs. Returns 0, or -EMFILE with one line in `why` if hardly any fits.
  */
 int limits_connections(uint32_t wanted, uint32_t others, uint32_t *out, struct why *why);
 

@@ -14,10 +14,11 @@
 #include "bitmap/net/sockaddr.h"
 
 #define BACKLOG 1024
-#define TURN_MAX 16 /* connections accepted before others on the loop have their turn */
+#define TURN_MAX 16 /* connections accepted in one turn of the loop */
 #define PAUSE_MS 100
+#define SHORTAGE_MS 60000 /* a shortage is over when there has been none for so long */
 
-/* One connection, or -errno. */
+/* Accepts one connection. Returns it, or -errno. */
 static int connection_take(const struct listener *listener, struct net_addr *from)
 {
 	union net_sockaddr address;
@@ -30,16 +31,18 @@ static int connection_take(const struct listener *listener, struct net_addr *fro
 	return fd;
 }
 
+/* Logs each shortage once. */
 static void say_full(struct listener *listener, int err)
 {
+	const uint64_t now_ms = uv_hrtime() / 1000000, before_ms = listener->short_ms;
 	char text[NET_TEXT_BYTES];
 
-	if (listener->said)
+	listener->short_ms = now_ms;
+	if (before_ms != 0 && now_ms - before_ms < SHORTAGE_MS)
 		return;
-	listener->said = true;
 	log_event("warn", "no_descriptors",
 	          LOG_FIELDS(LOG_WORD("port", net_format(&listener->address, text))),
-	          "a connection cannot be taken: %s; see ulimit -n", strerror(-err));
+	          "cannot accept a connection: %s; raise ulimit -n", strerror(-err));
 }
 
 static void listener_polled(uv_poll_t *poll, int status, int events);
@@ -52,9 +55,9 @@ static void listener_resume(uv_timer_t *timer)
 }
 
 /*
- * False: connections wait in the kernel, and we cannot accept them. accept() wants a descriptor
- * before it looks whether a connection waits: only for the first does its failure mean that one
- * does.
+ * Returns false if connections wait in the kernel and we cannot accept them. accept() needs a
+ * descriptor before it checks for a connection, so only the first failure in a turn means that one
+ * waits.
  */
 static bool take_turn(struct listener *listener)
 {
@@ -69,7 +72,7 @@ static bool take_turn(struct listener *listener)
 		if (fd >= 0)
 			listener->hooks.taken(listener->hooks.context, fd, &from);
 		else if (fd != -EMFILE && fd != -ENFILE && fd != -ENOMEM && fd != -ENOBUFS)
-			failed++; /* that one connection is gone already */
+			failed++; /* that connection is gone already */
 		else if (i > 0)
 			return true;
 		else if (!listener->hooks.make_room(listener->hooks.context)) {
@@ -104,7 +107,7 @@ static int socket_listen(int fd, const struct net_addr *at)
 	socklen_t size = net_sockaddr(at, &address);
 	int on = 1, off = 0;
 
-	if (address.any.sa_family == AF_INET6) /* whatever net.ipv6.bindv6only says */
+	if (address.any.sa_family == AF_INET6) /* whatever net.ipv6.bindv6only is */
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	return bind(fd, &address.any, size) != 0 || listen(fd, BACKLOG) != 0 ? -errno : 0;
@@ -116,7 +119,7 @@ int listener_bind(const struct net_addr *address, const char *what, struct why *
 	char text[NET_TEXT_BYTES];
 	int fd = socket_of(&at), err;
 
-	/* As for datagrams: of a system without IPv6 [::] is all that there is. */
+	/* Without IPv6 in the system, [::] means all of IPv4, as for datagrams. */
 	if (fd < 0 && errno == EAFNOSUPPORT && net_ip_none(&at.ip) && !net_ip_is_v4(&at.ip)) {
 		at.ip = net_ipv4(0);
 		fd = socket_of(&at);

@@ -21,13 +21,13 @@
 
 #include "aggregator/privileges.h"
 
-#define KINDS_MAX 64 /* there are fewer */
+#define KINDS_MAX 64 /* more than there are */
 #define NAME_BYTES 32
 
-/* How often an event, or an event with this code=, has been written in its window. */
+/* How often an event, or an event with this code=, was written in its window. */
 struct kind {
-	char name[NAME_BYTES],
-		code[NAME_BYTES]; /* "refused", "key"; no name: free; code may be "" */
+	char name[NAME_BYTES]; /* Such as "refused"; "" if it is free. */
+	char code[NAME_BYTES]; /* Such as "key"; may be "". */
 	time_t since;
 	uint32_t count, left_out;
 };
@@ -36,10 +36,10 @@ static const char *const levels[] = {"info", "warn", "error"};
 static int threshold;
 static bool json;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for everything below */
 static struct kind kinds[KINDS_MAX];
 static struct {
-	int in, out; /* a pipe: lines are in it until the writer takes them out; -1: none yet */
+	int in, out; /* ends of a pipe that holds lines for the writer; -1: none yet */
 	uint64_t lost, lost_unsaid;
 	pthread_t writer;
 	int fd;
@@ -65,11 +65,11 @@ void log_set(int least, enum log_format format)
 /* An event with its fields, and its text last. */
 struct event {
 	const char *level, *name;
-	const struct log_field *fields; /* NULL: none */
-	const char *text;               /* NULL: none */
+	const struct log_field *fields; /* NULL if there are none */
+	const char *text;               /* NULL if there is none */
 };
 
-/* The value of field `name`, a word; or "". */
+/* Returns the value of field `name`, a word, or "". */
 static const char *word_of(const struct event *event, const char *name)
 {
 	for (const struct log_field *f = event->fields; f != NULL && f->name != NULL; f++)
@@ -95,7 +95,7 @@ static json_t *field_json(const struct log_field *field)
 	return value != NULL ? value : json_string("(not UTF-8)");
 }
 
-/* As logfmt, which quotes as JSON does. */
+/* Writes logfmt, which quotes as JSON does. */
 static void logfmt_print(FILE *out, const struct log_field *field, const char *space)
 {
 	json_t *value = field_json(field);
@@ -132,7 +132,7 @@ static void event_print(FILE *out, const char *stamp, const struct event *event)
 	fputc('\n', out);
 }
 
-/* In malloc'ed memory; NULL: there is none. */
+/* Returns the line in allocated memory, or NULL if memory is short. */
 static char *line_of(const struct timespec *now, const struct event *event)
 {
 	char stamp[32], whole[48], *line = NULL;
@@ -169,7 +169,7 @@ static bool queue_ready(void)
 	return true;
 }
 
-/* A pipe takes what is no longer than PIPE_BUF whole, or not at all. */
+/* A pipe takes a text of up to PIPE_BUF bytes as a whole or not at all. */
 static bool queue_put(const struct timespec *now, const struct event *event)
 {
 	char *text = line_of(now, event);
@@ -180,16 +180,13 @@ static bool queue_put(const struct timespec *now, const struct event *event)
 	return done;
 }
 
-/*
- * Lines flow again: say how many are lost. Until half the queue is free more get lost, so wait for
- * that and say it once.
- */
+/* Says how many lines were lost, once, when half the queue is free. Until then more may get lost. */
 static void say_lost(const struct timespec *now)
 {
 	const struct event event = {.level = "warn",
 	                            .name = "lines_lost",
 	                            .fields = LOG_FIELDS(LOG_NUMBER("lines", queue.lost_unsaid)),
-	                            .text = "whatever reads stderr was too slow"};
+	                            .text = "the reader of stderr was too slow"};
 	int waiting = 0;
 
 	if (queue.lost_unsaid > 0 && ioctl(queue.in, FIONREAD, &waiting) == 0 &&
@@ -206,7 +203,7 @@ static void write_line(const struct timespec *now, const struct event *event)
 	queue.lost_unsaid++;
 }
 
-/* False: nobody will ever read it. */
+/* Returns false if no program will ever read it. */
 static bool write_whole(int fd, const char *text, size_t bytes)
 {
 	struct pollfd full = {.fd = fd, .events = POLLOUT};
@@ -217,7 +214,7 @@ static bool write_whole(int fd, const char *text, size_t bytes)
 
 		if (wrote > 0)
 			done += (size_t)wrote;
-		else if (wrote < 0 && errno == EAGAIN) /* somebody else has made it so */
+		else if (wrote < 0 && errno == EAGAIN) /* another process made it so */
 			(void)poll(&full, 1, -1);
 		else if (wrote < 0 && errno != EINTR)
 			return false;
@@ -250,18 +247,20 @@ static void *log_run(void *context)
 
 int log_open(int fd)
 {
-	int err = -EMFILE;
+	int err = 0;
 
 	pthread_mutex_lock(&lock);
 	queue.fd = fd;
-	if (queue_ready())
+	if (!queue_ready())
+		err = -errno;
+	else
 		err = -pthread_create(&queue.writer, NULL, log_run, (void *)(intptr_t)queue.out);
 	queue.open = err == 0;
 	pthread_mutex_unlock(&lock);
 	return err;
 }
 
-/* A writer that is stuck is left alone: it ends with the process. */
+/* A stuck writer is left alone; it ends with the process. */
 void log_close(void)
 {
 	struct timespec until;
@@ -270,7 +269,7 @@ void log_close(void)
 		return;
 	log_flush(true);
 	pthread_mutex_lock(&lock);
-	close(queue.in); /* the writer ends when it has written the rest */
+	close(queue.in); /* the writer then ends when it has written the rest */
 	queue.in = -1;
 	queue.open = false;
 	pthread_mutex_unlock(&lock);
@@ -290,7 +289,7 @@ uint64_t log_lines_lost(void)
 	return lost;
 }
 
-/* ---- not too many ---- */
+/* ---- limits ---- */
 
 static void window_end(struct kind *kind, const struct timespec *now)
 {
@@ -308,7 +307,7 @@ static void window_end(struct kind *kind, const struct timespec *now)
 	*kind = (struct kind){.name = ""};
 }
 
-/* Its window, an old one or a new one; NULL: there are too many. */
+/* Returns the event's window, an old or a new one, or NULL if there are too many. */
 static struct kind *kind_of(const struct event *event, const struct timespec *now)
 {
 	const char *code = word_of(event, "code");
@@ -331,7 +330,7 @@ static struct kind *kind_of(const struct event *event, const struct timespec *no
 	return place;
 }
 
-/* May this event be written now? A flood of one `code` hides no other. */
+/* Tells whether an event may be written now. A flood of one `code` does not hide others. */
 static bool event_admit(const struct event *event, const struct timespec *now)
 {
 	struct kind *kind = kind_of(event, now);

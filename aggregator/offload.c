@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* offload.c - see offload.h; ebpf/fastpath.h says what is shared */
+/* offload.c - see offload.h; fastpath.h defines the shared memory */
 
 #include "aggregator/offload.h"
 
@@ -12,14 +12,13 @@
 
 #include "ebpf/seal.h"
 
-#define GROUP_TTL 1 /* as the sockets' own: one network */
+#define GROUP_TTL 1 /* like the sockets' own: one network */
 
 struct offload {
 	struct xdp *xdp;
-	struct why
-		mode; /* "native", or "generic" and why not native; or "no" and why not any more */
+	struct why mode; /* what offload_describe() returns */
 	bool lost;
-	uint8_t tos; /* of what the program sends */
+	uint8_t tos; /* of the program's packets */
 	char device[IF_NAMESIZE];
 };
 

@@ -19,14 +19,14 @@
 
 #define USER_BYTES 64
 #define ENTRY_BYTES 16384
-#define ID_MAX (UINT32_MAX - 1) /* the one above it means "none" to the kernel */
+#define ID_MAX (UINT32_MAX - 1) /* the number above it means "none" to the kernel */
 
 static struct {
 	bool named;
 	uid_t uid;
 	gid_t gid;
-	char text[USER_BYTES]; /* The operator's name for it. */
-	char name[USER_BYTES]; /* The name that groups use; "": none. */
+	char text[USER_BYTES]; /* What the operator called the user. */
+	char name[USER_BYTES]; /* The name in the list of groups, or "". */
 } user;
 
 static int memory_hide(void)
@@ -43,7 +43,7 @@ int privileges_begin(void)
 	return err;
 }
 
-/* "NAME", or "UID:GID" of somebody who may have no name here. */
+/* Finds "NAME", or "UID:GID", which may have no name here. */
 static bool user_find(const char *text)
 {
 	static char memory[ENTRY_BYTES];
@@ -95,7 +95,7 @@ void privileges_own(void)
 
 static int capabilities_drop(void)
 {
-	cap_t none = cap_init(); /* starts with no capability set */
+	cap_t none = cap_init(); /* starts without any capability */
 	int err = 0;
 
 	if (none == NULL)
@@ -111,7 +111,7 @@ int privileges_drop(void)
 	return user.named ? 0 : capabilities_drop();
 }
 
-/* The C library has all threads do it, those of DPDK as well; with it they lose their capabilities. */
+/* The C library has all threads do it, also DPDK's. They lose their capabilities with it. */
 static int user_become(void)
 {
 	uid_t real, effective, saved;
@@ -126,7 +126,7 @@ static int user_become(void)
 	    effective != user.uid || saved != user.uid || groups[0] != user.gid ||
 	    groups[1] != user.gid || groups[2] != user.gid || setuid(0) == 0)
 		return -ENOTRECOVERABLE;
-	/* The kernel forgets it where the user changes. */
+	/* The kernel forgets this when the user changes. */
 	return memory_hide();
 }
 
@@ -140,5 +140,5 @@ int privileges_become(struct why *why)
 		               "CAP_SETGID",
 		               user.text, strerror(-err));
 	err = capabilities_drop();
-	return err == 0 ? 0 : why_set(why, err, "cannot give capabilities up: %s", strerror(-err));
+	return err == 0 ? 0 : why_set(why, err, "cannot give up capabilities: %s", strerror(-err));
 }

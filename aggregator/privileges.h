@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * privileges.h - rights are only for opening sockets, buffers and devices
+ * privileges.h - gives up rights, which are only for opening sockets, buffers and devices
  *
- * Capabilities belong to threads, users to the process. So each thread gives its capabilities up as soon
- * as it has what it needs; only where the process is to become another user, which takes all of its
- * threads' consent, they wait for the main thread, whose privileges_become() is the end of all rights.
+ * Capabilities belong to threads, users to the process. So each thread gives up its capabilities as
+ * soon as it has what it needs. If the process is to become another user, which all of its threads
+ * do together, they wait for the main thread's privileges_become(), which ends all rights.
  */
 #ifndef AGGREGATOR_PRIVILEGES_H
 #define AGGREGATOR_PRIVILEGES_H
@@ -12,14 +12,16 @@
 #include "bitmap/why.h"
 
 /*
- * privileges_begin - before there are other threads. This process holds keys: nobody but root reads its memory, or
- * traces it, and it leaves no core file. No program that it runs has more rights than it has. 0, or -errno.
+ * privileges_begin - call it before there are other threads. This process holds keys: only root may
+ * read its memory or trace it, and it leaves no core file. No program that it runs has more rights
+ * than it has. Returns 0, or -errno.
  */
 int privileges_begin(void);
 
 /*
- * privileges_user - as whom it is to go on: a name, or UID:GID. Before other threads start. 0, or -errno and
- * `why`: there is none such, it is root, or this process is not root and somebody else.
+ * privileges_user - sets the user that the process is to become, a name or UID:GID, before other
+ * threads start. Returns 0, or -errno and `why`: there is no such user, it is root, or this process
+ * is neither root nor that user.
  */
 int privileges_user(const char *user, struct why *why);
 
@@ -27,12 +29,12 @@ int privileges_user(const char *user, struct why *why);
 void privileges_own(void);
 
 /*
- * privileges_drop - the calling thread, and those it starts, give up all capabilities for good; or, where a user is
- * named, will do so. 0, or -errno.
+ * privileges_drop - the calling thread and those that it starts give up all capabilities for good,
+ * or will do so later if a user is named. Returns 0, or -errno.
  */
 int privileges_drop(void);
 
-/* privileges_become - the process is that user's, if one is named, and has no capability. 0, or -errno and `why`. */
+/* privileges_become - makes the process that user's, without capabilities. 0, or -errno and `why`. */
 int privileges_become(struct why *why);
 
 #endif /* AGGREGATOR_PRIVILEGES_H */

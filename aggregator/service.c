@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* One datagram. libsystemd's sd_notify() does this, and brings compression and crypto along. */
+/* Sends one datagram, like libsystemd's sd_notify(), but without compression and crypto. */
 void service_tell(const char *format, ...)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -34,7 +34,7 @@ void service_tell(const char *format, ...)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	/* If the manager does not listen, that is its own problem, and it will say so. */
+	/* If the manager does not listen, it will say so itself. */
 	(void)!sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&to,
 	              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
 	close(fd);

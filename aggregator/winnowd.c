@@ -2,7 +2,7 @@
 /*
  * winnowd.c - main: options, then data threads, then the control loop
  *
- * Read on from data_open() (packets) and control_open() (connections).
+ * Continue with data_open() for packets and control_open() for connections.
  */
 
 #include <arpa/inet.h>
@@ -33,17 +33,17 @@
 
 #define JOIN_DEFAULT_S "60"
 #define BYTES_MAX_DEFAULT (4ull << 30)
-#define DESCRIPTORS_OWN 32 /* the control thread's loop, ports, files that are read again */
+#define DESCRIPTORS_OWN 32 /* for the loop, ports, and files that are read again */
 #define HELLO_US 5000000
 #define GROUPS_DEFAULT "239.77.0.0,ff15::8077:0"
 
-/* Options that do not go into struct control_config. */
+/* Options that are not in struct control_config. */
 static struct {
 	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *multicast,
 		*user;
 	bool insecure_no_key, check;
 	enum xdp_mode xdp_mode;
-	int log_level; /* 0: info */
+	int log_level; /* 0 is info */
 	enum log_format log_format;
 	uint32_t buffer_bytes, xdp_slots, dscp;
 	struct {
@@ -167,7 +167,7 @@ static const struct options options = {
 	.built_with = built_with,
 };
 
-/* `status`: 2 for wrong usage, 1 for what fails. */
+/* `status` is 2 for wrong usage and 1 for a failure. */
 __attribute__((format(printf, 2, 3))) static int give_up(int status, const char *format, ...)
 {
 	char text[2 * WHY_BYTES];
@@ -181,7 +181,7 @@ __attribute__((format(printf, 2, 3))) static int give_up(int status, const char 
 	return status;
 }
 
-static struct job_keys *the_keys; /* NULL: anyone may join */
+static struct job_keys *the_keys; /* NULL if anyone may join */
 
 static int keys_load(void)
 {
@@ -208,7 +208,7 @@ static int keys_load(void)
 	return give_up(2, "%s", why.text);
 }
 
-/* A key of the command line or the environment would stay in memory; a file's, which is a copy, as well. */
+/* Keys on the command line and in the environment would stay in memory, as would copies of a file's. */
 static void key_texts_wipe(void)
 {
 	const char *texts[] = {settings.key, secure_getenv("WINNOW_KEY")};
@@ -219,7 +219,7 @@ static void key_texts_wipe(void)
 	secrets_clear();
 }
 
-/* One of each family at most, with 16 bits to fill in. False: it is none. */
+/* Takes at most one of each family, with 16 bits to fill in. Returns false for anything else. */
 static bool multicast_net(const char *text, struct net_ip nets[2])
 {
 	struct net_ip ip, *net;
@@ -229,7 +229,7 @@ static bool multicast_net(const char *text, struct net_ip nets[2])
 	if (net_network(text, &ip, &bits, &unused) != 0 || bits != 0)
 		return false;
 	net = &nets[!net_ip_is_v4(&ip)];
-	/* Workers join no group of the network's own protocols. */
+	/* Workers must not join groups of the network's own protocols. */
 	if (net_ip_is_v4(&ip) ? ip.bytes[12] == 224 && ip.bytes[13] == 0 : ip.bytes[1] >> 4 == 0)
 		return false;
 	if (!net_ip_multicast(&ip) || ip.bytes[14] != 0 || ip.bytes[15] != 0 || !net_ip_none(net))
@@ -240,9 +240,9 @@ static bool multicast_net(const char *text, struct net_ip nets[2])
 
 static int multicast_nets(struct net_ip nets[2])
 {
-	/* A variable of this name says yes or no to workers: where they share it, winnowd is to start. */
+	/* Workers read a variable of this name as yes or no; winnowd must also start with it. */
 	const char *at = option_is_on(settings.multicast) ? GROUPS_DEFAULT : settings.multicast;
-	char text[INET6_ADDRSTRLEN + 1]; /* one that is too long stays so */
+	char text[INET6_ADDRSTRLEN + 1]; /* a text that is too long stays too long */
 	bool good = true;
 
 	while (good && at != NULL && !option_is_off(settings.multicast)) {
@@ -253,12 +253,12 @@ static int multicast_nets(struct net_ip nets[2])
 		return 0;
 	return give_up(2,
 	               "--multicast is '%s': want a multicast /16 such as 239.77.0.0, an IPv6 /112 "
-	               "such as ff15::8077:0, one of each with a comma, or no; not 224.0.0.0, "
-	               "nor what begins with ff0",
+	               "such as ff15::8077:0, one of each with a comma, or no; 224.0.0.0 and "
+	               "addresses that begin with ff0 are reserved",
 	               settings.multicast);
 }
 
-/* A name that cannot be looked up now may be right: the service manager is to try again. */
+/* A name that cannot be looked up now may be right, so the service manager has to try again. */
 static int address(const char *option, const char *text, struct net_addr *out)
 {
 	struct why why;
@@ -281,7 +281,9 @@ static int addresses(void)
 	if (status != 0)
 		return status;
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
-		return give_up(2, "--datapath xdp needs --device IFACE: where packets arrive");
+		return give_up(
+			2,
+			"--datapath xdp needs --device IFACE, the interface where packets arrive");
 	config.jobs.group_port = config.listen.port;
 	return multicast_nets(config.jobs.group_nets);
 }
@@ -323,9 +325,9 @@ static int offload(void)
 	if (offload_open(&xdp, settings.dscp, &config.offload, &why) == 0)
 		return 0;
 	if (strcmp(settings.datapath, "xdp") == 0)
-		return give_up(1, "no xdp on %s: %s", settings.device, why.text);
+		return give_up(1, "cannot use xdp on %s: %s", settings.device, why.text);
 	log_event("warn", "no_xdp", LOG_FIELDS(LOG_WORD("device", settings.device)),
-	          "%s; going on without", why.text);
+	          "%s; continuing without XDP", why.text);
 	return 0;
 }
 
@@ -336,9 +338,7 @@ static void port_log(const char *level, const char *text)
 	log_fields(NULL, level, "port", NULL, text);
 }
 
-/*
- * DPDK's AF_XDP driver needs its interfaces to itself: what an earlier winnowd has left there goes.
- */
+/* DPDK's AF_XDP driver needs its interfaces alone, so an earlier winnowd's programs are removed. */
 static int interfaces_sweep(struct why *why)
 {
 	const char *at = settings.dpdk.eal != NULL ? strstr(settings.dpdk.eal, "net_af_xdp") : NULL;
@@ -355,14 +355,13 @@ static int interfaces_sweep(struct why *why)
 		if (swept < 0)
 			return swept;
 		if (swept > 0)
-			log_event(
-				"info", "swept", LOG_FIELDS(LOG_WORD("device", name)),
-				"took an XDP program off that a winnowd before this one has left");
+			log_event("info", "swept", LOG_FIELDS(LOG_WORD("device", name)),
+			          "removed the XDP program that an earlier winnowd had left");
 	}
 	return 0;
 }
 
-/* The back end that --datapath names, and its port if it needs one. */
+/* Finds the back end that --datapath names, and its port if it needs one. */
 static int data_path(struct data_config *data, struct net_port *port)
 {
 	bool kernel = strcmp(settings.datapath, "auto") == 0 ||
@@ -387,7 +386,7 @@ static int data_path(struct data_config *data, struct net_port *port)
 	                          .idle_us = (uint32_t)settings.dpdk.idle_us,
 	                          .log = port_log};
 	data->net.port = port;
-	/* A port has one address; without a word it is of IPv4, if there is one. */
+	/* A port has one address: if none is given, an IPv4 one where there is one. */
 	if (net_ip_none(&data->net.local.ip))
 		data->net.local.ip = net_ipv4(0);
 	if (settings.dpdk.data_address != NULL &&
@@ -401,8 +400,8 @@ static int data_path(struct data_config *data, struct net_port *port)
 }
 
 /*
- * The kernel says twice what it grants, since it also counts what a datagram takes of its memory, up to what an int
- * holds. People are told what is granted.
+ * The kernel reports twice the size that it grants, because it also counts its own memory for a
+ * datagram; it stops at the largest int. Messages for people have the size that was granted.
  */
 static bool buffer_is_small(uint32_t said)
 {
@@ -416,12 +415,12 @@ static void buffers_warn(uint32_t rcvbuf, uint32_t sndbuf)
 	log_event("warn", "small_buffers",
 	          LOG_FIELDS(LOG_NUMBER("rcvbuf", rcvbuf / 2), LOG_NUMBER("sndbuf", sndbuf / 2),
 	                     LOG_NUMBER("wanted", settings.buffer_bytes)),
-	          "the kernel grants less: sysctl -w net.core.rmem_max=%" PRIu32
+	          "the kernel grants smaller buffers: sysctl -w net.core.rmem_max=%" PRIu32
 	          " net.core.wmem_max=%" PRIu32,
 	          settings.buffer_bytes, settings.buffer_bytes);
 }
 
-/* What was asked for and what there is. */
+/* Logs what was asked for and what there is. */
 static void say_ready(const struct data_config *data, const struct net_addr *metrics)
 {
 	char text[NET_TEXT_BYTES], at[NET_TEXT_BYTES];
@@ -443,7 +442,7 @@ static void say_ready(const struct data_config *data, const struct net_addr *met
 	service_tell("READY=1\nSTATUS=listening on %s", net_format(&config.listen, text));
 }
 
-/* Fills in what the options leave open, by what the system grants. */
+/* Fills in what the options leave open, as the system's limits allow. */
 static int limits_fit(void)
 {
 	uint64_t kernel_bytes =
@@ -461,7 +460,7 @@ static int limits_fit(void)
 	return 0;
 }
 
-/* All is open. */
+/* Called when everything is open. */
 static int rights_give_up(void)
 {
 	struct why why;
@@ -479,12 +478,12 @@ static int rights_give_up(void)
 	    faccessat(AT_FDCWD, settings.key_file, R_OK, AT_EACCESS) != 0)
 		log_event("warn", "keys_unreadable",
 		          LOG_FIELDS(LOG_WORD("key_file", settings.key_file)),
-		          "user %s cannot read it (%s): SIGHUP will change nothing", settings.user,
-		          strerror(errno));
+		          "user %s cannot read the key file (%s), so SIGHUP will change nothing",
+		          settings.user, strerror(errno));
 	return 0;
 }
 
-/* The data threads run. */
+/* Called when the data threads run. */
 static int control(const struct data_config *data)
 {
 	const struct net_facts *facts = data_facts(config.data);
@@ -498,8 +497,8 @@ static int control(const struct data_config *data)
 	if (facts->payload_max < config.jobs.payload_max)
 		config.jobs.payload_max = facts->payload_max;
 	/*
-	 * Workers are told only what differs from the address that they connect to: that may be a
-	 * proxy, or be translated.
+	 * Workers are only told an address that differs from the one that they connect to, which
+	 * may be a proxy's, or be translated.
 	 */
 	if (data->net.port != NULL && !net_addr_same(&facts->address, &config.listen))
 		config.jobs.data = facts->address;
@@ -521,8 +520,8 @@ static int control(const struct data_config *data)
 }
 
 /*
- * The TCP port belongs to one winnowd. The UDP port would let in a second one of the same user, whose data threads
- * would get datagrams of the first: so this comes before anything that others might notice.
+ * The TCP port belongs to one winnowd. A second one of the same user could share the UDP port and
+ * take datagrams of the first. So this comes before anything that others might notice.
  */
 static int port_take(void)
 {
@@ -565,7 +564,7 @@ static int jobs_serve(void)
 	return status;
 }
 
-/* What a start looks at before it opens anything. */
+/* Checks what a start checks before it opens anything. */
 static int options_check(void)
 {
 	struct data_config data = {.net = {.local = config.listen}};
@@ -578,28 +577,42 @@ static int options_check(void)
 	return fflush(stdout) == 0 ? 0 : give_up(2, "cannot write: %s", strerror(errno));
 }
 
+/* libuv aborts without a word if it has no memory to watch one more descriptor. */
+static void *loop_realloc(void *memory, size_t bytes)
+{
+	static const char text[] = "winnowd: out of memory for another descriptor\n";
+	void *grown = realloc(memory, bytes);
+
+	if (grown == NULL) {
+		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+		_exit(1);
+	}
+	return grown;
+}
+
 int main(int argc, char **argv)
 {
-	int status, log_fd, begin_err;
+	int status, log_fd, begin_err, err;
 	struct why why;
 
-	signal(SIGPIPE, SIG_IGN); /* a peer that is gone shows as an error of the write */
-	/* Batch systems send these to all processes of a job, for the workers beside us. */
+	signal(SIGPIPE, SIG_IGN); /* a closed connection shows as an error of the write */
+	/* Batch systems send these to all processes of a job, for the workers beside winnowd. */
 	signal(SIGUSR1, SIG_IGN);
 	signal(SIGUSR2, SIG_IGN);
 	signal(SIGALRM, SIG_IGN);
-	/* Options name files, and whose they are is said in what is wrong with them. */
+	/* Options name files, and error texts quote them to a caller who may not read them. */
 	if (getuid() != geteuid() || getgid() != getegid())
-		return give_up(1, "the program is set-user-ID or set-group-ID: start it as the "
-		                  "user that it is to run as instead");
+		return give_up(1, "the program is set-user-ID or set-group-ID: remove that, and "
+		                  "start it as the user that it is to run as");
 	begin_err = privileges_begin();
 	status = options_read(&options, argc, argv);
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	log_set(settings.log_level, settings.log_format);
-	/* What a job had goes back to the system when it ends; else glibc, once it has freed one, keeps others. */
+	/* Without this glibc keeps memory of ended jobs, once it has freed some. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
-	setenv("UV_THREADPOOL_SIZE", "1", 0); /* it does one thing at a time: keyring.h */
+	setenv("UV_THREADPOOL_SIZE", "1", 0); /* one thing at a time: see keyring.h */
+	uv_replace_allocator(malloc, loop_realloc, calloc, free);
 	status = bitmap_isa_check(&why) == 0 ? addresses() : give_up(2, "%s", why.text);
 	if (status == 0)
 		status = keys_load();
@@ -610,12 +623,13 @@ int main(int argc, char **argv)
 		return status != 0 ? status : options_check();
 	config_fill();
 	/*
-	 * The log has its own descriptor: while DPDK starts, stderr is redirected to keep out its
-	 * chatter.
+	 * The log has its own descriptor, because stderr is redirected while DPDK starts, to hide
+	 * its output.
 	 */
 	log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	if (log_open(log_fd >= 0 ? log_fd : STDERR_FILENO) != 0)
-		return give_up(1, "cannot start a thread to write the log");
+	err = log_open(log_fd >= 0 ? log_fd : STDERR_FILENO);
+	if (err != 0)
+		return give_up(1, "cannot start to write the log: %s", strerror(-err));
 	if (begin_err != 0)
 		log_event("warn", "not_hidden", NULL,
 		          "other processes of this user can read keys: %s", strerror(-begin_err));

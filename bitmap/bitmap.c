@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * bitmap.c - the list of engines, which of them this CPU can run, and the choice among them
+ * bitmap.c - lists the engines and chooses one that this CPU can run
  *
- * Compiled for the baseline CPU: a test for AVX-512 compiled with -mavx512f could
- * itself use the instructions it tests for.
+ * It is compiled for the baseline CPU, because a test for AVX-512 that is compiled with -mavx512f
+ * could itself use the instructions that it tests for.
  */
 
 #include "bitmap/bitmap.h"
@@ -52,7 +52,7 @@ int bitmap_isa_check(struct why *why)
 	for (size_t i = 0; bitmap_engines[i] != NULL; i++)
 		if (bitmap_engines[i]->usable())
 			text_add(usable, sizeof(usable), " %s", bitmap_engines[i]->name);
-	return why_set(why, -EINVAL, "WINNOW_ISA is '%.32s': want one of this CPU's:%s", wanted,
+	return why_set(why, -EINVAL, "WINNOW_ISA is '%.32s', but this CPU can run only:%s", wanted,
 	               usable);
 }
 
@@ -72,12 +72,12 @@ bool bitmap_cpu_scalar(void)
 #ifdef __x86_64__
 
 /*
- * clang 14 has no name for F16C in __builtin_cpu_supports(). The CPU is asked once: in a virtual
- * machine each question takes tens of microseconds.
+ * clang 14 does not know F16C in __builtin_cpu_supports(). The answer is kept, because each CPUID
+ * takes tens of microseconds in a virtual machine.
  */
 static bool cpu_f16c(void)
 {
-	static atomic_int answer; /* 0: not asked */
+	static atomic_int answer; /* 0 until the CPU has been asked, then 1 for yes or -1 for no */
 	unsigned int eax, ebx, ecx, edx;
 	int known = atomic_load_explicit(&answer, memory_order_relaxed);
 
@@ -89,7 +89,7 @@ static bool cpu_f16c(void)
 	return known > 0;
 }
 
-/* libgcc also reads XCR0, so these are false where the kernel does not save the registers. */
+/* libgcc also reads XCR0, so the answer is false where the kernel does not save the registers. */
 bool bitmap_cpu_avx2(void)
 {
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
@@ -107,7 +107,7 @@ bool bitmap_cpu_avx512(void)
 
 bool bitmap_cpu_neon(void)
 {
-	return true; /* the architecture says so */
+	return true; /* NEON is part of the architecture */
 }
 
 #endif

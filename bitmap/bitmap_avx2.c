@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bitmap_avx2.c - 32 bytes a step; compiled with -mavx2, -mf16c, -mbmi and -mbmi2 */
+/* bitmap_avx2.c - the AVX2 engine, 32 bytes a step; compiled with -mavx2, -mf16c, -mbmi, -mbmi2 */
 
 #include <immintrin.h>
 
@@ -33,7 +33,7 @@ static __always_inline bool block_any(const unsigned char *block, uint64_t bytes
 	if (bytes < 32)
 		return rest_any(block, bytes, care);
 	if (bytes > 256) {
-		/* A dense tensor costs one cache line a block. */
+		/* In a dense tensor the first cache line of each block decides. */
 		if (!_mm256_testz_si256(
 			    _mm256_or_si256(load_vector(block), load_vector(block + 32)), cares))
 			return true;
@@ -43,7 +43,7 @@ static __always_inline bool block_any(const unsigned char *block, uint64_t bytes
 	}
 	for (; at + 32 < bytes; at += 32)
 		any = _mm256_or_si256(any, load_vector(block + at));
-	any = _mm256_or_si256(any, load_vector(block + bytes - 32)); /* some bytes twice */
+	any = _mm256_or_si256(any, load_vector(block + bytes - 32)); /* reads some bytes twice */
 	return !_mm256_testz_si256(any, cares);
 }
 
@@ -55,7 +55,7 @@ static __always_inline vector vector_max(vector a, vector b, uint32_t lane_bytes
 	case 4:
 		return _mm256_max_epu32(a, b);
 	}
-	/* There is no maximum of 64-bit lanes, but ours are below the sign, and so compare signed. */
+	/* AVX2 compares 64-bit lanes only as signed; ours are below the sign bit. */
 	return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(b, a));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bitmap_avx512.c - 64 bytes a step; compiled with -mavx512f, bw, dq, vl and what AVX2 needs */
+/* bitmap_avx512.c - the AVX-512 engine, 64 bytes a step; compiled with -mavx512f, bw, dq, vl */
 
 #include <immintrin.h>
 
@@ -14,7 +14,7 @@ typedef __m512i vector;
 #include "bitmap/bitmap_scan.h"
 #include "bitmap/bitmap_sparse.h"
 
-/* 1 .. 63 bytes, and zeros; a masked load does not touch what it leaves out. */
+/* Loads 1 to 63 bytes, and zeros; a masked load does not touch what it leaves out. */
 static inline __m512i load_rest(const unsigned char *at, uint64_t bytes)
 {
 	return _mm512_maskz_loadu_epi8((UINT64_C(1) << bytes) - 1, at);
@@ -32,7 +32,7 @@ static __always_inline bool block_any(const unsigned char *block, uint64_t bytes
 	uint64_t at = 0;
 
 	if (bytes > 256) {
-		/* A dense tensor costs one cache line a block. */
+		/* In a dense tensor the first cache line of each block decides. */
 		if (_mm512_test_epi64_mask(_mm512_loadu_si512(block), cares))
 			return true;
 		for (; at + 128 <= bytes; at += 128)

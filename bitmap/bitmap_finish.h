@@ -5,7 +5,7 @@
 
 #include "bitmap/bitmap_fold.h"
 
-/* dst may be acc in the functions below. */
+/* In the functions below, dst may be acc. */
 
 #define DEFINE_DIVIDE(name, any, type, by_type)                                                    \
 	static void divide_##name(void *dst, const void *acc, uint64_t count, uint32_t divisor)    \
@@ -33,7 +33,7 @@ static void finish_half(void *dst, const float *acc, uint64_t count, enum dtype 
 
 	for (uint64_t at = 0; at < count; at += n) {
 		n = chunk_of(count - at);
-		/* By way of the buffer even when there is nothing to divide: dst may be acc. */
+		/* This copies even where nothing is divided, because dst may be acc. */
 		if (divisor > 1)
 			divide_f32(quotients, acc + at, n, divisor);
 		else
@@ -45,7 +45,7 @@ static void finish_half(void *dst, const float *acc, uint64_t count, enum dtype 
 	}
 }
 
-/* The sums of i16 and i8, divided by 2^bits and rounded to nearest even. */
+/* Divides the sums of i16 and i8 by 2^bits and rounds to nearest even. */
 static void finish_fixed(void *dst, const void *acc, uint64_t count, enum dtype dtype, int bits)
 {
 	const int32_t half = bits > 0 ? 1 << (bits - 1) : 1;
@@ -96,16 +96,16 @@ static void finish(void *dst, const void *acc, uint64_t count, enum dtype dtype,
 		divide_i64(dst, acc, count, divisor);
 }
 
-/* 2^exponent for -126 .. 127 */
+/* `exponent` is from -126 to 127. */
 static inline float power_of_two(int exponent)
 {
 	return f32_of((uint32_t)(exponent + 127) << 23);
 }
 
 /*
- * 2^shift as two factors, because -200 .. 200 exceeds what one float can hold. The
- * product is still rounded once at most: between the factors a value is either
- * exact, or so small that it comes out as 0.
+ * 2^shift comes as two factors because one float cannot hold 2^-200 .. 2^200. The product is still
+ * rounded at most once: after the first factor a value is either exact or so small that it ends as
+ * 0.
  */
 static void encode_i32(i32_any *out, const f32_any *in, uint64_t count, int shift)
 {
@@ -113,7 +113,7 @@ static void encode_i32(i32_any *out, const f32_any *in, uint64_t count, int shif
 	const float second = power_of_two(shift - shift / 2);
 
 	for (uint64_t i = 0; i < count; i++) {
-		/* At this size a double's lowest bit is worth 1, so the sum rounds to even. */
+		/* At this size a double's lowest bit is worth 1, so the addition rounds to even. */
 		double sum = (double)(in[i] * first * second) + 0x1.8p52;
 		uint64_t bits;
 

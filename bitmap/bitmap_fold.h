@@ -2,9 +2,9 @@
 /*
  * bitmap_fold.h - load() and reduce() of an engine; private to bitmap/
  *
- * The compiler turns the loops into the engine's instructions. They are IEEE 754 or
- * wrapping arithmetic, element by element, so all engines agree. Only f16 wants
- * instructions that no loop becomes: the two hooks.
+ * The compiler turns the loops into the engine's instructions. The loops are IEEE 754 or
+ * wrapping arithmetic, element by element, so all engines agree. Only f16 needs instructions
+ * that compilers do not make of a loop; the two hooks have them.
  */
 #ifndef BITMAP_BITMAP_FOLD_H
 #define BITMAP_BITMAP_FOLD_H
@@ -12,14 +12,14 @@
 #include "bitmap/bitmap_impl.h"
 
 /*
- * Hooks: binary16 to binary32, and back to nearest even. A NaN keeps its sign and
- * the upper bits of its payload and becomes quiet, as in the F16C instructions.
- * The 16-bit side may have any address.
+ * Hooks: binary16 to binary32, and back with rounding to nearest even. A NaN keeps its sign and the
+ * upper bits of its payload and becomes quiet, as in the F16C instructions. The 16-bit side may
+ * have any address.
  */
 static void f16_widen(float *restrict dst, const void *restrict src, uint64_t count);
 static void f16_narrow(void *restrict dst, const float *restrict src, uint64_t count);
 
-/* 16-bit floats are widened into a buffer of so many on the stack. */
+/* 16-bit floats are widened into a buffer of this size on the stack. */
 #define CHUNK_ELEMS 256
 
 static inline uint64_t chunk_of(uint64_t left)
@@ -80,8 +80,8 @@ static void bf16_narrow(void *restrict dst, const float *restrict src, uint64_t 
 	}
 
 /*
- * Integers add and multiply unsigned, where overflow wraps. In the float minimum
- * and maximum a NaN b comes out because the comparison fails, a NaN a by a != a.
+ * Integers add and multiply unsigned, because that wraps. In the minimum and maximum of floats a
+ * NaN in b wins because the comparison fails, a NaN in a because of a != a.
  */
 #define DEFINE_FOLDS(t, any, wrapping, less, greater)                                              \
 	DEFINE_FOLD(t##_sum, wrapping, a + b)                                                      \
@@ -100,7 +100,7 @@ DEFINE_FOLDS(f64, f64_any, f64_any, (a < b || a != a), (a > b || a != a))
 DEFINE_FOLDS(i32, i32_any, u32_any, (a < b), (a > b))
 DEFINE_FOLDS(i64, i64_any, u64_any, (a < b), (a > b))
 
-/* acc[i] += src[i], where acc is twice as wide: for so few workers that it does not overflow. */
+/* acc[i] += src[i], where acc is twice as wide; there are too few workers for it to overflow. */
 #define DEFINE_ADD(name, narrow, wide, wide_any)                                                   \
 	static void name(void *restrict acc, const void *restrict src, uint64_t count)             \
 	{                                                                                          \
@@ -123,7 +123,7 @@ DEFINE_FOLDS(i64, i64_any, u64_any, (a < b), (a > b))
 DEFINE_ADD(add_i16, i16_any, int32_t, i32_any)
 DEFINE_ADD(add_i8, int8_t, int16_t, i16_any)
 
-/* Of all but the 16-bit floats, which are widened first. */
+/* The 16-bit floats have no entry, because they are widened to f32 first. */
 static const fold_fn *const folds_of[] = {
 	[DTYPE_F32] = f32_folds,
 	[DTYPE_F64] = f64_folds,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bitmap_impl.h - what the files of bitmap/ share; private to it
+ * bitmap_impl.h - declarations that the files of bitmap/ share; private to bitmap/
  *
  * An engine is one file, compiled with the flags of one instruction set. It includes
  * bitmap_scan.h, bitmap_pack.h, bitmap_fold.h, bitmap_sparse.h and bitmap_finish.h, which hold the
- * loops that are the same in every engine, and defines the few functions that those
- * name as hooks. All of it is static, so that no other file can call code compiled
- * with those flags except through the engine's table.
+ * loops that are the same in every engine, and defines the few functions that those headers call
+ * hooks. All functions are static, so that other files can call code compiled with those flags
+ * only through the engine's table.
  */
 #ifndef BITMAP_BITMAP_IMPL_H
 #define BITMAP_BITMAP_IMPL_H
@@ -22,13 +22,12 @@ extern const struct bitmap_engine bitmap_avx2;
 extern const struct bitmap_engine bitmap_avx512;
 extern const struct bitmap_engine bitmap_neon;
 
-/* bitmap.c */
 bool bitmap_cpu_scalar(void);
 bool bitmap_cpu_avx2(void);
 bool bitmap_cpu_avx512(void);
 bool bitmap_cpu_neon(void);
 
-/* The last line of an engine's file. */
+/* Each engine's file ends with this. */
 #define DEFINE_ENGINE(isa)                                                                         \
 	const struct bitmap_engine bitmap_##isa = {                                                \
 		.name = #isa,                                                                      \
@@ -48,23 +47,23 @@ bool bitmap_cpu_neon(void);
 		.fixed_decode = fixed_decode,                                                      \
 	}
 
-/* In a switch over blocks' bytes: a size that is known becomes straight code. */
+/* For a switch over block sizes in bytes: the compiler unrolls the call for a constant size. */
 #define KNOWN(bytes, call)                                                                         \
 	case bytes:                                                                                \
 		call;                                                                              \
 		break
 
-/* A tensor in bytes. No block is longer than the tensor, so no product overflows. */
+/* A tensor, measured in bytes. No block is longer than the tensor, so no product overflows. */
 struct cut {
 	const unsigned char *data;
 	uint64_t bytes;
 	uint64_t block_bytes; /* of every block but the last, which may be shorter */
 	uint64_t block_count;
-	uint64_t care; /* the bits that make an element non-zero, repeated over 8 bytes */
+	uint64_t care; /* repeated over 8 bytes: the bits that can make an element non-zero */
 	uint32_t elem_bytes;
 };
 
-/* A float's sign does not make it non-zero. */
+/* -0 is zero, so a float's sign does not count. */
 static inline uint64_t care_mask(enum dtype dtype)
 {
 	static const uint64_t of_floats[] = {
@@ -95,7 +94,7 @@ static inline uint64_t last_bytes(const struct cut *cut)
 	return cut->bytes - (cut->block_count - 1) * cut->block_bytes;
 }
 
-/* For data that may have any address, packets for one. */
+/* For data that may have any address, such as packets. */
 #define ANY_ADDRESS __attribute__((aligned(1), may_alias))
 
 typedef float f32_any ANY_ADDRESS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bitmap_neon.c - 16 bytes a step; NEON is part of every 64-bit Arm CPU */
+/* bitmap_neon.c - the engine for 64-bit Arm, 16 bytes a step; every such CPU has NEON */
 
 #include <arm_neon.h>
 
@@ -39,7 +39,7 @@ static __always_inline bool block_any(const unsigned char *block, uint64_t bytes
 	if (bytes < 16)
 		return rest_any(block, bytes, care);
 	if (bytes > 256) {
-		/* A dense tensor costs one cache line a block. */
+		/* In a dense tensor the first cache line of each block decides. */
 		if (vector_any(vandq_u64(load_four(block), cares)))
 			return true;
 		for (; at + 128 <= bytes; at += 128)
@@ -50,11 +50,11 @@ static __always_inline bool block_any(const unsigned char *block, uint64_t bytes
 	}
 	for (; at + 16 < bytes; at += 16)
 		any = vorrq_u64(any, load_vector(block + at));
-	any = vorrq_u64(any, load_vector(block + bytes - 16)); /* some bytes twice */
+	any = vorrq_u64(any, load_vector(block + bytes - 16)); /* reads some bytes twice */
 	return vector_any(vandq_u64(any, cares));
 }
 
-/* 16 lanes that are all ones or zeros, of 2, 4 or 8 bytes, as bytes: the lowest byte of each stands for it. */
+/* Returns all ones or zeros for each of 16 lanes of 2, 4 or 8 bytes: the lowest byte of each. */
 static __always_inline uint8x16_t sixteen_any(const unsigned char *at, uint32_t lane_bytes,
                                               vector cares)
 {
@@ -98,7 +98,7 @@ static __always_inline uint64_t lanes_any(const unsigned char *at, uint32_t lane
 	for (unsigned int i = 0; i < 4; i++)
 		bits[i] = vandq_u8(sixteen_any(at + (size_t)lane_bytes * 16 * i, lane_bytes, cares),
 		                   place);
-	/* Sums of neighbours, three times: eight bytes become one of eight bits. */
+	/* Adding neighbours three times makes one byte of eight bits out of eight bytes. */
 	bits[0] = vpaddq_u8(vpaddq_u8(bits[0], bits[1]), vpaddq_u8(bits[2], bits[3]));
 	bits[0] = vpaddq_u8(bits[0], bits[0]);
 	return vgetq_lane_u64(vreinterpretq_u64_u8(bits[0]), 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bitmap_pack.h - pack(), unpack() and clear(), the same source for every engine; private to bitmap/
+ * bitmap_pack.h - pack(), unpack() and clear() of an engine; private to bitmap/
  *
- * Included once by each engine's file, so that the copies use that engine's registers.
+ * Each engine's file includes it once, so that the copies use that engine's registers.
  */
 #ifndef BITMAP_BITMAP_PACK_H
 #define BITMAP_BITMAP_PACK_H
@@ -14,7 +14,7 @@
 #include "bitmap/bitmap_impl.h"
 #include "bitmap/places.h"
 
-/* Calling memcpy() costs more than copying a block as small as this. */
+/* Up to this size, a call of memcpy() costs more than the copy itself. */
 #define COPY_INLINE_BYTES_MAX 1024
 
 static inline void piece_copy(unsigned char *restrict dst, const unsigned char *restrict src,
@@ -31,11 +31,11 @@ static inline void piece_copy(unsigned char *restrict dst, const unsigned char *
 
 /* ---- stretches of a bitmap ---- */
 
-/* The whole blocks of 64 * `words` from word `first` on: either all of them, or those listed. */
+/* 64 * `words` whole blocks from word `first` on: either all of them, or those that are listed. */
 struct stretch {
 	uint64_t first, words;
 	bool all;
-	struct places places; /* from the stretch's first block on */
+	struct places places; /* counted from the stretch's first block */
 };
 
 #define FIRST_STRETCH(stretch) ((stretch).first = (stretch).words = 0)
@@ -46,8 +46,8 @@ static inline uint64_t stretch_blocks(const struct stretch *stretch)
 }
 
 /*
- * The stretch after *stretch, of `most` words (at most PLACES_WORDS) unless all their blocks are set.
- * False: there is none.
+ * Moves on to the next stretch: a run of full words, or up to `most` words (at most PLACES_WORDS)
+ * of which none is full. Returns false if there is none.
  */
 static inline bool next_stretch(struct stretch *stretch, const uint64_t bits[], uint64_t blocks,
                                 uint64_t most)
@@ -75,7 +75,7 @@ static inline bool next_stretch(struct stretch *stretch, const uint64_t bits[], 
 	return at > first;
 }
 
-/* Blocks of so many bytes between a list's places in a tensor and a packed row of them. */
+/* Moves blocks of `bytes` bytes between their places in a tensor and a packed row of them. */
 static __always_inline void move_each(unsigned char *restrict to,
                                       const unsigned char *restrict from,
                                       const struct places *places, uint64_t bytes, bool out)
@@ -102,7 +102,7 @@ static __always_inline void move_listed(unsigned char *restrict to,
 	}
 }
 
-/* The same of a stretch. Returns the bytes. */
+/* Moves the blocks of a stretch. Returns the number of bytes. */
 static __always_inline uint64_t move_stretch(unsigned char *to, const unsigned char *from,
                                              const struct stretch *stretch, uint64_t block_bytes,
                                              bool out)
@@ -116,7 +116,7 @@ static __always_inline uint64_t move_stretch(unsigned char *to, const unsigned c
 	return bytes;
 }
 
-/* And of a tensor. Returns the elements. */
+/* Moves the set blocks of a tensor. Returns the number of elements. */
 static __always_inline uint64_t move_set(unsigned char *to, const unsigned char *from,
                                          const struct bitmap_tensor *shape, const uint64_t bits[],
                                          bool out)
@@ -132,7 +132,7 @@ static __always_inline uint64_t move_set(unsigned char *to, const unsigned char 
 		packed += move_stretch(to + (out ? packed : there), from + (out ? there : packed),
 		                       &stretch, cut.block_bytes, out);
 	}
-	if (whole < cut.block_count && bit_test(bits, whole)) { /* a short last one */
+	if (whole < cut.block_count && bit_test(bits, whole)) { /* a short last block */
 		there = whole * cut.block_bytes;
 		memcpy(to + (out ? packed : there), from + (out ? there : packed),
 		       last_bytes(&cut));
@@ -156,10 +156,10 @@ static uint64_t unpack(const struct bitmap_tensor *shape, const uint64_t bits[],
 
 #ifdef __x86_64__
 
-/* Below this, what is cleared is better left in the cache. */
+/* A smaller area is better left in the cache. */
 #define CLEAR_STREAM_BYTES_MIN 8192
 
-/* 64 aligned bytes, in as few pieces as can be: a line that comes in four takes longer. */
+/* Clears 64 aligned bytes in few stores: a line that arrives in four pieces takes longer. */
 static inline void clear_line(unsigned char *at)
 {
 #if defined __AVX512F__
@@ -181,7 +181,7 @@ static void clear(void *dst, uint64_t bytes)
 		at += head;
 		for (bytes -= head; bytes >= 64; bytes -= 64, at += 64)
 			clear_line(at);
-		_mm_sfence(); /* such stores are not ordered with others */
+		_mm_sfence(); /* streaming stores are not ordered with others */
 	}
 	if (bytes > 0)
 		memset(at, 0, bytes);

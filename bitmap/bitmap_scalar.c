@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bitmap_scalar.c - the engine for any CPU, and the answer the others must give */
+/* bitmap_scalar.c - the engine for any CPU; the others must give the same results */
 
 #include "bitmap/bitmap_impl.h"
 
@@ -37,7 +37,7 @@ static __always_inline bool block_any(const unsigned char *block, uint64_t bytes
 	return rest_any(block + at, bytes - at, care);
 }
 
-/* Signed lanes hold the same numbers once the sign is gone, and SSE2 can compare those. */
+/* Without the sign, signed lanes hold the same numbers, and SSE2 can compare only signed lanes. */
 #define DEFINE_BLOCK_MAX(name, lane, below_sign)                                                   \
 	static inline uint64_t name(const unsigned char *block, uint64_t bytes)                    \
 	{                                                                                          \
@@ -79,15 +79,15 @@ static __always_inline bool vector_any(vector v)
 	return v != 0;
 }
 
-/* a or b without a branch: a compiler will not vectorise a loop in which float operations hide. */
+/* Chooses without a branch: loops with conditional float operations are not vectorised. */
 static inline uint32_t choose(bool first, uint32_t a, uint32_t b)
 {
 	return b ^ ((a ^ b) & (0 - (uint32_t)first));
 }
 
 /*
- * binary16 has 5 bits of exponent with bias 15 and 10 of mantissa; binary32 has 8,
- * 127 and 23. So a mantissa moves by 13 bits and an exponent grows by 112.
+ * binary16 has 5 bits of exponent with bias 15 and 10 bits of mantissa; binary32 has 8 with bias
+ * 127, and 23. So the mantissa moves by 13 bits and the exponent grows by 112.
  */
 static inline float f32_of_f16(uint16_t half)
 {
@@ -106,9 +106,9 @@ static inline uint16_t f16_of_f32(float value)
 {
 	const uint32_t sign = f32_bits(value) >> 16 & 0x8000;
 	const uint32_t magnitude = f32_bits(value) & 0x7fffffff;
-	/* Just under half of what is cut off, and one more where a tie would leave an odd result. */
+	/* Adds just under half of what is cut off, and 1 where a tie would end odd. */
 	const uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
-	/* The sum's lowest bit is worth 2^-24, like a subnormal's: the addition rounds. */
+	/* The sum's lowest bit is worth 2^-24, like that of a subnormal, so the addition rounds. */
 	const uint32_t subnormal = f32_bits(f32_of(magnitude) + 0.5f) - f32_bits(0.5f);
 	const uint32_t finite = choose(magnitude < 113u << 23, subnormal, normal);
 	const uint32_t nan = (magnitude >> 13 & 0x3ff) | 0x7e00;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bitmap_scan.h - scan() and scan_range() of an engine, but for the hooks; private to bitmap/
+ * bitmap_scan.h - scan() and scan_range() of an engine, except the hooks; private to bitmap/
  *
- * Floats without their sign order like unsigned integers, and the largest of those
- * tells zero from non-zero, finite from not, and the exponent. So that is all
- * scan_range() has to find, for a block and for the tensor.
+ * Floats without their sign sort like unsigned integers. The largest of them tells whether a
+ * block is zero, whether the tensor is finite, and the exponent, so scan_range() only has to find
+ * the largest, for each block and for the tensor.
  */
 #ifndef BITMAP_BITMAP_SCAN_H
 #define BITMAP_BITMAP_SCAN_H
@@ -12,11 +12,11 @@
 #include "bitmap/bitmap_impl.h"
 
 /*
- * Hooks. `vector` is a type that the including file defines first: one maximum in
- * each lane of 2, 4 or 8 bytes. No hook may read a byte outside the block.
+ * Hooks. The including file defines the type `vector` first: one maximum in each lane of 2, 4 or 8
+ * bytes. No hook may read a byte outside the block.
  */
 static __always_inline bool block_any(const unsigned char *block, uint64_t bytes, uint64_t care);
-/* The non-zero ones of 64 lanes of 2, 4 or 8 bytes; an engine has its own if it defines OWN_LANES_ANY. */
+/* Returns which of 64 lanes of 2, 4 or 8 bytes are not zero. OWN_LANES_ANY replaces it. */
 static __always_inline uint64_t lanes_any(const unsigned char *at, uint32_t lane_bytes,
                                           uint64_t care);
 static __always_inline vector block_max(const unsigned char *block, uint64_t bytes,
@@ -24,7 +24,7 @@ static __always_inline vector block_max(const unsigned char *block, uint64_t byt
 static __always_inline vector vector_max(vector a, vector b, uint32_t lane_bytes);
 static __always_inline bool vector_any(vector v);
 
-/* block_any() for the few bytes that are no vector. */
+/* block_any() for blocks of less than a vector. */
 static inline bool rest_any(const unsigned char *rest, uint64_t bytes, uint64_t care)
 {
 	unsigned char cares[8];
@@ -49,7 +49,7 @@ static __always_inline uint64_t scan_word(const struct cut *cut, const unsigned 
 
 #ifndef OWN_LANES_ANY
 
-/* Bytes of 0 or 1 first: such a loop becomes vector instructions. */
+/* A loop that writes bytes of 0 or 1 becomes vector instructions. */
 #define DEFINE_FLAGS(name, lane)                                                                   \
 	static inline void name(const unsigned char *at, uint64_t care, uint8_t flags[64])         \
 	{                                                                                          \
@@ -75,7 +75,7 @@ static __always_inline uint64_t lanes_any(const unsigned char *at, uint32_t lane
 		flags_32(at, care, flags);
 	else
 		flags_64(at, care, flags);
-	/* Eight of them side by side in the highest byte: no two products meet in one bit. */
+	/* The product moves eight flags side by side into the highest byte; no terms meet. */
 	for (unsigned int i = 0; i < 64; i += 8) {
 		uint64_t eight;
 
@@ -87,7 +87,7 @@ static __always_inline uint64_t lanes_any(const unsigned char *at, uint32_t lane
 
 #endif /* OWN_LANES_ANY */
 
-/* Bits 2i and 2i + 1 become bit i. */
+/* Bits 2i and 2i + 1 are combined into bit i. */
 static inline uint64_t pairs_any(uint64_t word)
 {
 	word = (word | word >> 1) & UINT64_C(0x5555555555555555);
@@ -98,13 +98,13 @@ static inline uint64_t pairs_any(uint64_t word)
 	return (word | word >> 16) & UINT32_MAX;
 }
 
-/* Blocks of so many bytes are found by lanes. */
+/* Blocks of these sizes are compared lane by lane, 64 blocks at once. */
 static inline bool is_fine(uint64_t block_bytes)
 {
 	return block_bytes <= 32 && block_bytes >= 2 && (block_bytes & (block_bytes - 1)) == 0;
 }
 
-/* A word of fine blocks: their lanes are themselves, or two or four for each. */
+/* One word for blocks of 2 to 32 bytes: a block is one lane, or two or four of 8 bytes. */
 static __always_inline uint64_t fine_word(const unsigned char *block, uint64_t block_bytes,
                                           uint64_t care)
 {
@@ -125,7 +125,7 @@ static __always_inline uint64_t fine_word(const unsigned char *block, uint64_t b
 static __always_inline void scan_words(const struct cut *cut, uint64_t block_bytes, uint64_t bits[])
 {
 	const unsigned char *block = cut->data;
-	uint64_t whole = cut->block_count - 1; /* the last one may be short */
+	uint64_t whole = cut->block_count - 1; /* the last block may be short */
 
 	for (; whole >= 64; whole -= 64, block += 64 * block_bytes)
 		*bits++ = is_fine(block_bytes) ? fine_word(block, block_bytes, cut->care)
@@ -141,7 +141,7 @@ static void scan(const struct bitmap_tensor *tensor, uint64_t bits[])
 
 	if (cut.block_count == 0)
 		return;
-	/* Small blocks of a known size become straight code. */
+	/* For small blocks of a known size the compiler makes code without loops. */
 	switch (cut.block_bytes) {
 		KNOWN(2, scan_words(&cut, 2, bits));
 		KNOWN(4, scan_words(&cut, 4, bits));

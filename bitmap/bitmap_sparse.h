@@ -6,7 +6,7 @@
 #include "bitmap/bitmap_fold.h"
 #include "bitmap/bitmap_pack.h"
 
-/* The bits of `mine` at those of `united`, side by side. */
+/* Packs the bits of `mine` that stand where `united` has a bit, as PEXT does. */
 static inline uint64_t word_within(uint64_t mine, uint64_t united)
 {
 #if defined __BMI2__
@@ -51,7 +51,7 @@ static uint64_t within(const uint64_t mine[], const uint64_t united[], uint64_t 
 	return own;
 }
 
-/* Bits of the number that changes no other one of the accumulator's type `wide`. */
+/* Returns the bits of the number that leaves every other number of the type `wide` unchanged. */
 static inline uint64_t neutral_of(enum dtype wide, enum reduction op)
 {
 	const bool is_float = dtype_is_float(wide);
@@ -90,7 +90,7 @@ static void neutral(void *acc, uint64_t count, enum dtype dtype, enum reduction 
 			wide[i] = number;
 }
 
-/* Blocks of up to so many elements are added where they lie side by side, and then put back. */
+/* Blocks of at most this size are gathered into one row, added there, and put back. */
 #define SMALL_BLOCK_ELEMS_MAX 16
 #define GATHER_BYTES (SMALL_BLOCK_ELEMS_MAX * 64 * DTYPE_BYTES_MAX)
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* coded.c - sets of blocks in few bytes */
+/* coded.c - see coded.h */
 
 #include "bitmap/coded.h"
 
@@ -13,7 +13,7 @@
 
 #define PARAMETER_BITS 5
 
-/* Bits that a load at any bit is sure to have: its 8 bytes begin at a whole byte. */
+/* The bits that an 8-byte load surely has from any bit on, because it begins at a whole byte. */
 #define WINDOW_BITS 57
 
 /* 6.6: "r is the largest number for which s * 2^r <= z, and 0 if there is none" */
@@ -24,9 +24,9 @@ static unsigned int parameter_of(uint64_t set, uint64_t clear)
 	return mean > 0 ? 63 - (unsigned int)__builtin_clzll(mean) : 0;
 }
 
-/* What the coding depends on. */
+/* Numbers that determine the coding of a set. */
 struct survey {
-	uint64_t set, clear; /* clear ones before the last of the set ones */
+	uint64_t set, clear; /* `clear` counts the clear bits before the last set one */
 	unsigned int parameter;
 };
 
@@ -45,7 +45,7 @@ static struct survey words_survey(const uint64_t words[], size_t word_count)
 	return of;
 }
 
-/* The places of the words from `first` on. Returns the words. */
+/* Lists the set bits of up to PLACES_WORDS words from `first` on. Returns the number of words. */
 static size_t places_list(const uint64_t words[], size_t word_count, size_t first,
                           struct places *places)
 {
@@ -58,13 +58,13 @@ static size_t places_list(const uint64_t words[], size_t word_count, size_t firs
 	return w - first;
 }
 
-/* At most so many bits. */
+/* An upper limit for the number of bits in the coding. */
 static uint64_t most_bits(const struct survey *of)
 {
 	return PARAMETER_BITS + of->set * (1 + of->parameter) + (of->clear >> of->parameter);
 }
 
-/* Does the set's coding take more than `most` bytes? */
+/* Tells whether the coding takes more than `most` bytes. */
 static bool is_longer(const uint64_t words[], size_t word_count, const struct survey *of,
                       size_t most)
 {
@@ -82,17 +82,16 @@ static bool is_longer(const uint64_t words[], size_t word_count, const struct su
 	return bits > most * 8;
 }
 
-/* Bits on their way out: `filled` of them wait in `pending`, fewer than 8. */
+/* The end of the bytes written so far. `pending` holds `filled` more bits, fewer than 8. */
 struct writer {
 	uint8_t *out, *end;
 	uint64_t pending;
 	unsigned int filled;
 };
 
-/* At most so many bits at once. */
-#define WRITE_BITS_MAX 56
+#define WRITE_BITS_MAX 56 /* in one call of write_bits() */
 
-/* `value` has no other bits. All is little-endian. */
+/* Appends `value`, which has at most `count` bits. Everything is little-endian. */
 static inline void write_bits(struct writer *to, uint64_t value, unsigned int count)
 {
 	const uint64_t bits = to->pending | value << to->filled;
@@ -127,7 +126,7 @@ static inline void write_gap(struct writer *to, uint64_t gap, unsigned int param
 	write_bits(to, (low << 1 | 1) << zeros, (unsigned int)zeros + 1 + parameter);
 }
 
-/* Returns the end. */
+/* Returns the end of the written bytes. */
 static uint8_t *write_set(const uint64_t words[], size_t word_count, const struct survey *of,
                           struct writer to)
 {
@@ -156,7 +155,7 @@ size_t bits_write(const uint64_t words[], size_t count, uint8_t *out)
 	if (raw == 0)
 		return 0;
 	of = words_survey(words, word_count);
-	/* Few sets come so close to the limit that all gaps have to be looked at first. */
+	/* Few sets come so close to the limit that all their gaps have to be looked at first. */
 	if (most_bits(&of) > (raw - 1) * 8 && is_longer(words, word_count, &of, raw - 1)) {
 		memcpy(out, words, raw);
 		return raw;
@@ -166,14 +165,14 @@ size_t bits_write(const uint64_t words[], size_t count, uint8_t *out)
 	                out);
 }
 
-/* What is left to read. */
+/* The bytes to read, and how far they have been read. */
 struct reader {
 	const uint8_t *in;
 	uint64_t bytes;
-	uint64_t at; /* in bits */
+	uint64_t at; /* the next bit */
 };
 
-/* WINDOW_BITS bits from `at` on, and more; zeros past the end. */
+/* Returns at least WINDOW_BITS bits from `at` on, with zeros past the end. */
 static inline uint64_t reader_window(const struct reader *from)
 {
 	uint64_t first = from->at / 8, bits = 0;
@@ -185,7 +184,7 @@ static inline uint64_t reader_window(const struct reader *from)
 	return bits >> (from->at % 8);
 }
 
-/* The next gap's zeros, and whether there is another gap. Leaves `from` behind the one. */
+/* Counts the next gap's zeros and moves behind the one that ends them. False: no gap is left. */
 static inline bool read_zeros(struct reader *from, uint64_t *zeros)
 {
 	uint64_t bits = reader_window(from);
@@ -203,13 +202,13 @@ static inline bool read_zeros(struct reader *from, uint64_t *zeros)
 	return true;
 }
 
-/* What has been decoded. */
+/* The set as decoded so far. */
 struct decoded {
 	uint64_t *words;
-	uint64_t count, set, next; /* `next`: after the last that is set */
+	uint64_t count, set, next; /* `next` follows the last set bit */
 };
 
-/* False: it is past the end. */
+/* Sets the bit behind the gap. Returns false if it lies past the end of the set. */
 static inline bool decoded_add(struct decoded *to, uint64_t gap)
 {
 	to->next += gap;
@@ -220,7 +219,7 @@ static inline bool decoded_add(struct decoded *to, uint64_t gap)
 	return true;
 }
 
-/* The codes that lie within one window, but not those with a longer gap. False: one is past the end. */
+/* Decodes the codes that end within one window. Returns false if one leads past the set's end. */
 static inline bool read_window(struct reader *from, unsigned int parameter, struct decoded *to)
 {
 	const uint64_t mask = (UINT64_C(1) << parameter) - 1;

@@ -23,7 +23,7 @@ const char *reduction_name(enum reduction reduction)
 
 struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype)
 {
-	/* How the mantissa's width and the exponent's bias differ is all that formats differ in. */
+	/* Formats differ only in the width of the mantissa and the bias of the exponent. */
 	const int32_t mantissa_bits = dtype == DTYPE_F64   ? 52
 	                              : dtype == DTYPE_F32 ? 23
 	                              : dtype == DTYPE_F16 ? 10
@@ -35,8 +35,7 @@ struct bitmap_range bitmap_range_of(uint64_t magnitude, enum dtype dtype)
 		return (struct bitmap_range){.exponent = BITMAP_EXPONENT_NONE};
 	if (biased > 2 * bias)
 		return (struct bitmap_range){.exponent = BITMAP_EXPONENT_NONE, .nonfinite = true};
-	if (biased ==
-	    0) /* subnormal: magnitude, of so many bits, times 2^(1 - bias - mantissa_bits) */
+	if (biased == 0) /* subnormal: magnitude times 2^(1 - bias - mantissa_bits) */
 		return (struct bitmap_range){
 			.exponent = 64 - __builtin_clzll(magnitude) + 1 - bias - mantissa_bits,
 		};

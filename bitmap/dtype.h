@@ -2,8 +2,8 @@
 /*
  * dtype.h - the element types and reductions that the whole project knows
  *
- * The numbers are those of the wire (docs/PROTOCOL.md section 3) and of the
- * public API; wire.h and winnow.h repeat them and assert that they agree.
+ * The numbers are those of the wire (PROTOCOL.md, section 3) and of the public interface.
+ * wire.h and winnow.h repeat them and assert that they agree.
  */
 #ifndef BITMAP_DTYPE_H
 #define BITMAP_DTYPE_H
@@ -22,13 +22,13 @@ enum dtype {
 	DTYPE_F64 = 4,
 	DTYPE_I32 = 5,
 	DTYPE_I64 = 6,
-	/* Of frames alone, added by REDUCE_SUM alone: what fixed16 and fixed8 make of f32. */
+	/* For frames and REDUCE_SUM only: fixed16 and fixed8 turn f32 into these. */
 	DTYPE_I16 = 7,
 	DTYPE_I8 = 8,
 };
 
-#define DTYPE_COUNT 6      /* a tensor's are 1 .. DTYPE_COUNT, */
-#define DTYPE_WIRE_COUNT 8 /* a frame's up to this */
+#define DTYPE_COUNT 6      /* tensors have the types 1 .. DTYPE_COUNT */
+#define DTYPE_WIRE_COUNT 8 /* frames have the types 1 .. DTYPE_WIRE_COUNT */
 
 enum reduction {
 	REDUCE_SUM = 1,
@@ -62,13 +62,13 @@ static inline uint32_t dtype_bytes(enum dtype dtype)
 	return 0;
 }
 
-/* What a tensor's elements travel in; `form` is the number of a type, or 0: their own. */
+/* The type in which elements travel. `form` is the number of a type, or 0 for their own. */
 static inline enum dtype dtype_in_form(uint32_t form, enum dtype dtype)
 {
 	return form != 0 ? (enum dtype)form : dtype;
 }
 
-/* What it is summed in: twice as wide, if it is less than 4 bytes. */
+/* The type in which elements are summed: twice as wide, for floats and fixed numbers below 4 bytes. */
 static inline enum dtype dtype_acc(enum dtype dtype)
 {
 	switch (dtype) {
@@ -84,13 +84,12 @@ static inline enum dtype dtype_acc(enum dtype dtype)
 	}
 }
 
-/* Bytes of one element while it is being summed. */
 static inline uint32_t dtype_acc_bytes(enum dtype dtype)
 {
 	return dtype_bytes(dtype_acc(dtype));
 }
 
-/* 9.2: "With N workers and h = ceil(log2 N)": how many bits a sum of so many has more than one of them. */
+/* 9.2: "With N workers and h = ceil(log2 N)": how many more bits a sum of N elements has. */
 static inline int dtype_headroom(uint32_t count)
 {
 	int bits = 0;

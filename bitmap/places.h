@@ -2,9 +2,9 @@
 /*
  * places.h - the set bits of some words as a list; private to bitmap/
  *
- * Where one bit in fifty is set, each word has another number of them, and a loop that ends with the
- * word's last bit mispredicts that end. So four are listed from each word, whether it has them or not;
- * what works on the list then runs from its one end to the other.
+ * Where one bit in fifty is set, the number of set bits differs from word to word, and a loop
+ * that ends with a word's last bit mispredicts that end. So four places are listed for each word,
+ * whether it has four or not; the next word's places overwrite those in excess.
  */
 #ifndef BITMAP_PLACES_H
 #define BITMAP_PLACES_H
@@ -17,10 +17,10 @@
 
 struct places {
 	uint32_t count;
-	uint16_t at[PLACES_WORDS * 64 + PLACES_AT_ONCE]; /* ascending; the last ones are void */
+	uint16_t at[PLACES_WORDS * 64 + PLACES_AT_ONCE]; /* ascending; garbage from `count` on */
 };
 
-/* Its lowest bit, which it then lacks; of a word without any, whatever. */
+/* Removes and returns the lowest set bit. A word without any gives a meaningless place. */
 static inline uint64_t place_take(uint64_t *word)
 {
 	const uint64_t place = (uint64_t)__builtin_ctzll(*word | UINT64_C(1) << 63);
@@ -30,8 +30,8 @@ static inline uint64_t place_take(uint64_t *word)
 }
 
 /*
- * places_add - those of `word`, number `index` of the words, to the `count` that are listed.
- * Returns how many there are then.
+ * places_add - lists the set bits of `word`, which is word number `index`, behind the `count`
+ * places that are listed. Returns the new count.
  */
 static inline uint32_t places_add(struct places *places, uint32_t count, uint64_t word,
                                   uint64_t index)

@@ -2,9 +2,9 @@
 /*
  * pool.c - threads that scan pieces of one tensor
  *
- * A scan is cut into pieces; whoever is free takes the next. The caller takes
- * part from the start, so a thread that is slow to wake costs nothing: once the
- * pieces are gone the scan closes, and nobody joins a closed scan.
+ * A scan is cut into pieces, and each free thread takes the next one. The caller takes part from
+ * the start, so a thread that is slow to wake costs nothing: once all pieces are taken the scan
+ * closes, and no thread joins a closed scan.
  */
 
 #include "bitmap/pool.h"
@@ -15,10 +15,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Below this a scan ends before another thread has woken up. */
+/* A smaller scan ends before another thread has woken up. */
 #define ALONE_BYTES_MAX (UINT64_C(1) << 20)
 
-/* Small enough to share the work evenly, large enough to hide the cost of taking it. */
+/* A piece must be small to share the work evenly, and large to hide the cost of taking it. */
 #define PIECE_BYTES_MIN (UINT64_C(256) << 10)
 
 /* One call of bitmap_pool_scan(). */
@@ -26,20 +26,20 @@ struct scan {
 	struct bitmap_tensor tensor;
 	uint64_t *bits;
 	uint64_t piece_count;
-	uint64_t piece_blocks; /* a multiple of 64: no two threads write one word */
+	uint64_t piece_blocks; /* a multiple of 64, so that no two threads write one word */
 	bool ranged;
 };
 
 struct bitmap_pool {
 	const struct bitmap_engine *engine;
-	uint32_t thread_count; /* threads[0 .. thread_count); the caller is not among them */
+	uint32_t thread_count; /* the length of `threads`, without the caller */
 
-	pthread_mutex_t lock; /* for all below but next_piece */
+	pthread_mutex_t lock; /* protects the fields below, except next_piece */
 	pthread_cond_t opened;
 	pthread_cond_t left;
 	struct scan scan;
-	struct bitmap_range range; /* Of the pieces whose threads have left. */
-	uint32_t joined;           /* The threads in the scan. */
+	struct bitmap_range range; /* The range of the pieces whose threads have left. */
+	uint32_t joined;           /* The number of threads in the scan. */
 	bool open;                 /* Threads may join. */
 	bool stopping;
 
@@ -49,7 +49,7 @@ struct bitmap_pool {
 
 static const struct bitmap_range empty_range = {.exponent = BITMAP_EXPONENT_NONE};
 
-/* Scans pieces until none is left, and says what their range is. */
+/* Scans pieces until none is left. Returns their range. */
 static struct bitmap_range scan_pieces(struct bitmap_pool *pool, const struct scan *scan)
 {
 	const uint64_t piece_elems = scan->piece_blocks * scan->tensor.block_elems;
@@ -96,7 +96,7 @@ static void *thread_main(void *argument)
 		range = scan_pieces(pool, &scan);
 		pthread_mutex_lock(&pool->lock);
 		pool->range = bitmap_range_both(pool->range, range);
-		pool->open = false; /* There is no piece left. */
+		pool->open = false; /* All pieces are taken. */
 		pool->joined--;
 		if (pool->joined == 0)
 			pthread_cond_signal(&pool->left);
@@ -130,7 +130,7 @@ static void scan_together(struct bitmap_pool *pool, const struct scan *scan,
 	pool->scan = *scan;
 	pool->range = empty_range;
 	pool->open = true;
-	/* The lock publishes this: threads of an earlier scan have left. */
+	/* The lock publishes this store, because all threads of an earlier scan have left. */
 	atomic_store_explicit(&pool->next_piece, 0, memory_order_relaxed);
 	pthread_cond_broadcast(&pool->opened);
 	pthread_mutex_unlock(&pool->lock);
@@ -152,7 +152,7 @@ void bitmap_pool_scan(struct bitmap_pool *pool, const struct bitmap_tensor *tens
 	const uint64_t bytes = tensor->count * dtype_bytes(tensor->dtype);
 	struct scan scan;
 
-	/* More than 64 blocks, or there is but one piece; it also bounds block_elems. */
+	/* With 64 blocks or fewer there is only one piece. This also bounds block_elems. */
 	if (pool->thread_count > 0 && bytes > ALONE_BYTES_MAX &&
 	    tensor->block_elems < tensor->count / 64) {
 		scan = cut_scan(tensor, bits, range != NULL);
@@ -164,7 +164,7 @@ void bitmap_pool_scan(struct bitmap_pool *pool, const struct bitmap_tensor *tens
 	}
 }
 
-/* Starts what is missing of `wanted` threads, which take no signals: those are the program's. */
+/* Starts threads until there are `wanted`. They take no signals, which belong to the program. */
 static int start_threads(struct bitmap_pool *pool, uint32_t wanted)
 {
 	sigset_t all, before;

@@ -2,10 +2,9 @@
 /*
  * pool.h - the scans of bitmap.h on several threads
  *
- * One core reads memory at some 10 GB/s; a 100 Gbit/s link that carries one block
- * in a hundred would wait for it. A pool splits a tensor at multiples of 64
- * blocks, so no two threads write one word, and gives exactly what the engine
- * gives alone.
+ * One core reads memory at about 10 GB/s; a 100 Gbit/s link that carries one block in a hundred
+ * would wait for it. A pool splits a tensor at multiples of 64 blocks, so that no two threads write
+ * the same word. Its results are exactly those of the engine alone.
  */
 #ifndef BITMAP_POOL_H
 #define BITMAP_POOL_H
@@ -17,17 +16,16 @@
 struct bitmap_pool;
 
 /*
- * bitmap_pool_open - `threads` in all, the caller of bitmap_pool_scan() among them;
- * 1 starts no thread. -EINVAL when threads is 0 or above the maximum, -ENOMEM,
- * -EAGAIN when the system gives no thread. The caller closes *out.
+ * bitmap_pool_open - opens a pool of `threads` threads, counting the caller of bitmap_pool_scan(),
+ * so 1 starts no thread. Returns 0, -EINVAL when `threads` is 0 or above the maximum, -ENOMEM, or
+ * -EAGAIN when the system grants no thread. The caller closes *out.
  */
 int bitmap_pool_open(const struct bitmap_engine *engine, uint32_t threads,
                      struct bitmap_pool **out);
 
 /*
- * bitmap_pool_scan - engine->scan(), or engine->scan_range() when range is not NULL.
- * Blocks until done. One caller at a time. Small tensors are scanned by the caller
- * alone.
+ * bitmap_pool_scan - engine->scan(), or engine->scan_range() when range is not NULL. Blocks until
+ * done. Only one caller at a time. The caller scans small tensors alone.
  */
 void bitmap_pool_scan(struct bitmap_pool *pool, const struct bitmap_tensor *tensor, uint64_t bits[],
                       struct bitmap_range *range);

@@ -17,18 +17,18 @@ _Static_assert(TOPK_BLOCK_MAX <= PIECE, "a piece holds a block");
 #define LEVELS 3
 #define BINS 2048
 
-/* A magnitude's 31 bits are looked at from the top down: 11, 10 and 10 of them. */
+/* The 31 bits of a magnitude are examined from the top down, in groups of 11, 10 and 10. */
 static const uint32_t level_shift[LEVELS] = {20, 10, 0};
 static const uint32_t level_bins[LEVELS] = {2048, 1024, 1024};
 
-/* What is taken: all above `least`, and so many of those that are as large. */
+/* All blocks above `least` are taken, and `ties` (or all) of the blocks equal to it. */
 struct limit {
 	uint32_t least;
 	uint64_t ties;
 	bool all_ties;
 };
 
-/* As an integer it is as large as its distance from 0. */
+/* The bits of |x|, which sort like the magnitude itself. */
 static uint32_t magnitude(float x)
 {
 	uint32_t bits;
@@ -37,7 +37,7 @@ static uint32_t magnitude(float x)
 	return bits & 0x7fffffff;
 }
 
-/* Of `block` elements that are chosen together: the largest. */
+/* The largest magnitude in a block of at most `block` elements. */
 static inline uint32_t block_magnitude(const float *values, uint64_t count, uint32_t block)
 {
 	const uint64_t n = count < block ? count : block;
@@ -51,7 +51,7 @@ static inline uint32_t block_magnitude(const float *values, uint64_t count, uint
 	return most;
 }
 
-/* How often the next bits occur after the bits that are known, in two tables that take turns. */
+/* Counts the values of the next bits after the known ones, in two tables that take turns. */
 static inline __attribute__((always_inline)) void blocks_count(const float *values, uint64_t count,
                                                                uint32_t block, uint32_t level,
                                                                uint32_t known,
@@ -73,13 +73,13 @@ static inline __attribute__((always_inline)) void blocks_count(const float *valu
 static void level_count(const float *values, uint64_t count, uint32_t block, uint32_t level,
                         uint32_t known, uint32_t bins[2][BINS])
 {
-	if (block == 1) /* compiled for that: no inner loop */
+	if (block == 1) /* a constant block size leaves no inner loop */
 		blocks_count(values, count, 1, level, known, bins);
 	else
 		blocks_count(values, count, block, level, known, bins);
 }
 
-/* Of the k largest blocks. */
+/* Finds the limit that the k largest blocks reach. */
 static struct limit limit_of(const float *values, uint64_t count, uint32_t block, uint64_t k)
 {
 	uint32_t bins[2][BINS];
@@ -97,12 +97,11 @@ static struct limit limit_of(const float *values, uint64_t count, uint32_t block
 		limit.least = limit.least << (level > 0 ? 10 : 11) | bin;
 		limit.all_ties = here <= limit.ties;
 	}
-	if (limit.least == 0) /* fewer than k are not zero */
+	if (limit.least == 0) /* fewer than k blocks are not zero */
 		limit = (struct limit){.least = 1, .all_ties = true};
 	return limit;
 }
 
-/* memory = decay * memory + gradient. */
 static void memory_add(const struct bitmap_engine *engine, float *memory, const uint8_t *gradient,
                        uint64_t count, enum dtype dtype, float decay)
 {
@@ -136,11 +135,11 @@ blocks_choose(float *chosen, const float *values, uint64_t count, uint32_t block
 	return taken;
 }
 
-/* The values to be sent, and zeros; how many. */
+/* Copies the values to be sent and writes zeros elsewhere. Returns the number of values copied. */
 static uint64_t values_choose(float *chosen, const float *values, uint64_t count, uint32_t block,
                               struct limit *limit)
 {
-	if (block == 1 && limit->all_ties) /* compiled for that: no inner loop, no order */
+	if (block == 1 && limit->all_ties) /* constants leave no inner loop, and no order */
 		return blocks_choose(chosen, values, count, 1, true, limit);
 	if (block == 1)
 		return blocks_choose(chosen, values, count, 1, false, limit);
@@ -161,7 +160,7 @@ static uint64_t blocks_send(const struct bitmap_engine *engine, uint8_t *gradien
 		n = count - at < whole ? count - at : whole;
 		taken += values_choose(piece, memory + at, n, block, &limit);
 		for (uint64_t i = 0; i < n && dtype != DTYPE_F32; i++)
-			if (magnitude(piece[i]) < INFINITE) /* nor shall it become that */
+			if (magnitude(piece[i]) < INFINITE) /* stays finite */
 				piece[i] = fmaxf(-most, fminf(most, piece[i]));
 		engine->finish(out, piece, n, dtype, REDUCE_SUM, 1);
 		engine->load(piece, out, n, dtype);
@@ -172,7 +171,7 @@ static uint64_t blocks_send(const struct bitmap_engine *engine, uint8_t *gradien
 	return taken;
 }
 
-/* Of the blocks of a chunk of n elements. */
+/* The number of blocks that a chunk of n elements sends. */
 static uint64_t share_of(const struct topk *topk, uint64_t n)
 {
 	const uint64_t blocks = (n + topk->block - 1) / topk->block;

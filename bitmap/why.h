@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * why.h - why something has failed, as one line for people
+ * why.h - the reason for a failure, as one line for people
  *
- * A function that can fail for a reason worth telling takes a struct why, and returns 0 or a negative
- * errno with the reason set; the client's own return an enum winnow_result or an exit status instead.
- * Where nothing has failed the text is as it was. It is one line whatever it quotes: control characters
- * show as '?'.
+ * A function that can fail for a reason worth telling takes a struct why, and returns 0 or a
+ * negative errno with the reason set. The client's functions return an enum winnow_result or an
+ * exit status instead. A call that succeeds leaves the text as it was. The text is one line
+ * whatever it quotes, because control characters become '?'.
  */
 #ifndef BITMAP_WHY_H
 #define BITMAP_WHY_H
@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WHY_BYTES 1024 /* what is longer is cut */
+#define WHY_BYTES 1024 /* longer texts are cut */
 
 struct why {
 	char text[WHY_BYTES];
 };
 
-/* text_show - what would end a line, or what a terminal obeys, becomes '?'. Letters of UTF-8 stay. */
+/* text_show - replaces control characters, which end lines or steer terminals, by '?'. */
 static inline void text_show(char *text)
 {
 	for (; *text != '\0'; text++)
@@ -28,7 +28,7 @@ static inline void text_show(char *text)
 			*text = '?';
 }
 
-/* why_set - returns `status`. The arguments may hold why->text, to say more about it. */
+/* why_set - returns `status`. The arguments may include why->text, to extend it. */
 __attribute__((format(printf, 3, 4))) static inline int why_set(struct why *why, int status,
                                                                 const char *format, ...)
 {
@@ -44,8 +44,8 @@ __attribute__((format(printf, 3, 4))) static inline int why_set(struct why *why,
 }
 
 /*
- * text_add - continues the text in `text`, an array of `room` bytes. What does not fit is cut. It is
- * the one way to write behind a text: snprintf() returns what it wanted, not what it has written.
+ * text_add - appends to `text`, an array of `room` bytes, and cuts what does not fit. Always use it
+ * to append: snprintf() returns the length that it wanted, not what it has written.
  */
 __attribute__((format(printf, 3, 4))) static inline void text_add(char *text, size_t room,
                                                                   const char *format, ...)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * winnow.h - allreduce of tensors of which only the non-zero blocks travel
+ * winnow.h - allreduce that sends only the non-zero blocks of a tensor
  *
- * Workers of one job open a communicator to the same aggregators (winnowd) and call the same operations, as with NCCL
- * or MPI. Winnow cuts each worker's tensor into blocks. The worker sends the blocks that hold a non-zero value. The
- * aggregators add them up and stream the sums back. Dense tensors need no special call.
+ * The workers of a job open a communicator to the same aggregators (winnowd) and call the same operations, as with
+ * NCCL or MPI. Winnow cuts each worker's tensor into blocks, and the worker sends those that hold a non-zero value. The
+ * aggregators add them up and send the sums back. Dense tensors need no special call.
  *
  *     struct winnow_config config;
  *     struct winnow_comm *comm;
@@ -20,16 +20,16 @@
  * winnow_comm_destroy(). Operations without a tag match by order, so they should come from one thread. The library
  * starts one thread for each communicator.
  * Blocking: a function never waits for other workers or aggregators unless its comment says "Blocks".
- * Output: the library never exits or aborts. It prints only these lines, to stderr: what WINNOW_DEBUG asks for; why a
- * trace (WINNOW_TRACE=FOLDER, for winnow tune) cannot begin or has ended early; and, once, that every user of the
+ * Output: the library never exits or aborts. It prints only these lines, to stderr: those that WINNOW_DEBUG asks for;
+ * why a trace (WINNOW_TRACE=FOLDER, for winnow tune) cannot begin or has ended early; and, once, that every user of the
  * machine may read the key file.
  * Ownership: a buffer or text belongs to the caller, and the library does not keep it after the call, unless a
  * comment says otherwise.
- * Forks: a fork's child must not use a communicator of its parent. Its calls return INVALID or do nothing.
+ * Forks: a forked child must not use a communicator of its parent. Its calls return INVALID or do nothing.
  *
- * Errors: a function that returns int returns an enum winnow_result. winnow_last_error() has one line that says what
- * is wrong. If other workers or aggregators are concerned, winnow_comm_error() has one line that says what happened,
- * to whom, and what to do.
+ * Errors: a function that returns int returns an enum winnow_result. winnow_last_error() has a line that explains the
+ * error. If it concerns other workers or aggregators, winnow_comm_error() has a line with what happened, to whom, and
+ * what to do.
  * After most errors the membership has ended, on all workers. Four errors do not end it: INVALID, BUSY, a
  * winnow_wait() that timed out, and MEMORY from a call that begins an operation (the operation has not begun then,
  * and the other workers wait for it). After any other error, call winnow_comm_reconfigure() to continue in another
@@ -57,7 +57,7 @@ extern "C" {
 /* The interface's version, a part of the library's name. Programs built for another version do not work with it. */
 #define WINNOW_ABI_VERSION 10
 
-/* What a call returns. Comments below leave out the prefix WINNOW_ERR_. */
+/* The result of a call. Comments below leave out the prefix WINNOW_ERR_. */
 enum winnow_result {
 	WINNOW_OK = 0,
 	WINNOW_ERR_INVALID = 1,     /* An argument is impossible. The call did nothing. */
@@ -130,7 +130,7 @@ enum winnow_wire {
 	WINNOW_WIRE_BF16 = 5,
 };
 
-/* Whose network it is; see docs/network.md, "Share a network". */
+/* Whether others use the network; see docs/network.md, "Share a network". */
 enum winnow_network {
 	/*
 	 * Others use the network. A worker slows down when it loses more than its path does at its best. Heavy loss
@@ -147,7 +147,7 @@ enum winnow_network {
 /* How much the library tells a program; see `debug` in struct winnow_config. */
 enum winnow_level {
 	WINNOW_QUIET = 0, /* Nothing. */
-	WINNOW_WARN = 1,  /* Why a call still waits, and what looks like a mistake. */
+	WINNOW_WARN = 1,  /* Why a call still waits, and probable mistakes. */
 	WINNOW_INFO = 2,  /* Also how the worker has joined the job. */
 };
 
@@ -156,12 +156,13 @@ struct winnow_request; /* An operation that has begun, and its result. */
 struct winnow_rows;    /* A result in the form of a list of blocks. */
 
 /*
- * What a communicator needs. winnow_config_init() fills in three things, one over the other:
+ * The settings of a communicator. winnow_config_init() fills them in from three sources; later ones override earlier
+ * ones:
  *   1. the defaults below;
- *   2. the file that WINNOW_CONFIG names (INI, "block = 128" under [winnow]), which says how to reduce but gives no
- *      aggregators, job, rank, key or data path;
- *   3. the environment. The variable's name stands in brackets, with the default. winnow bench has options of the
- *      same names.
+ *   2. the file that WINNOW_CONFIG names (INI, "block = 128" under [winnow]), except for aggregators, job, rank, keys
+ *      and the data path;
+ *   3. the environment. The variable's name is in brackets, with the default. winnow bench has options of the same
+ *      names.
  * Times are written as 10s, 500ms or 2m. Under a name that ends in _MS, or -ms in the file, a time is a plain number
  * of milliseconds. winnow_comm_create() copies the struct and its texts.
  */
@@ -184,7 +185,7 @@ struct winnow_config {
 	const char *key_file;
 	/* The key itself. At least one of key and key_file is NULL. [WINNOW_KEY; NULL] */
 	const char *key;
-	/* Whether to join without a key: 1 or 0. [WINNOW_INSECURE_NO_KEY; 0] */
+	/* 1 joins without a key. [WINNOW_INSECURE_NO_KEY; 0] */
 	int insecure_no_key;
 	/* The number of elements in a block, 1 to 65536. [WINNOW_BLOCK; 256] */
 	uint32_t block;
@@ -203,8 +204,8 @@ struct winnow_config {
 	/* The longest time that an operation waits for other workers. [WINNOW_TIMEOUT; 600s] */
 	uint32_t timeout_ms;
 	/*
-	 * The longest time to wait for all workers to join. The default is longer than winnowd's, because winnowd
-	 * names the workers that are missing. [WINNOW_JOIN_TIMEOUT; 65s]
+	 * The longest time to wait for all workers to join. The default is longer than winnowd's own, because
+	 * winnowd names the missing workers. [WINNOW_JOIN_TIMEOUT; 65s]
 	 */
 	uint32_t join_timeout_ms;
 	/* Whether to use multicast where it works: 1 or 0. [WINNOW_MULTICAST; 1] */
@@ -212,8 +213,8 @@ struct winnow_config {
 	/* The upper limit for datagrams, in bytes. 0 is what the path carries. [WINNOW_PAYLOAD; 0] */
 	uint32_t payload;
 	/*
-	 * How datagrams travel: "udp" uses sockets, "dpdk" a port of DPDK's. "dpdk" starts DPDK's environment in this
-	 * process, once. It allows one communicator at a time, and no forks. [WINNOW_DATAPATH; udp]
+	 * How datagrams travel: "udp" uses sockets, "dpdk" a port of DPDK. "dpdk" starts DPDK's environment once in this
+	 * process. It allows one communicator at a time, and no forks. [WINNOW_DATAPATH; udp]
 	 */
 	const char *datapath;
 	/* dpdk: the EAL arguments. By default they suit `device`. [WINNOW_EAL; NULL] */
@@ -228,14 +229,14 @@ struct winnow_config {
 	/* dpdk: the router to addresses outside that network. By default there is none. [WINNOW_GATEWAY; NULL] */
 	const char *gateway;
 	/*
-	 * A flag by which a signal handler or another thread ends a wait. If the pointer is not NULL,
+	 * A flag with which a signal handler or another thread ends a wait. If the pointer is not NULL,
 	 * winnow_comm_create() reads the flag twenty times a second and gives up (ABORTED) when it is not 0. The flag
-	 * is the caller's and must outlive the call. [NULL]
+	 * belongs to the caller and must outlive the call. [NULL]
 	 */
 	const volatile int *give_up;
 	/*
-	 * The pinned memory for tensors on GPUs, about, in MB for each GPU. The library takes at least what the job's
-	 * windows need; winnow_stats.pinned_bytes shows it. [WINNOW_STAGING_MB; 64]
+	 * The approximate pinned memory for tensors on GPUs, in MB for each GPU. The library takes at least as much as
+	 * the job's windows need; winnow_stats.pinned_bytes shows it. [WINNOW_STAGING_MB; 64]
 	 */
 	uint32_t staging_mb;
 	/*
@@ -266,9 +267,9 @@ struct winnow_config {
 	enum winnow_level debug;
 	/*
 	 * The program's own function for lines of all levels: why a call still waits, and how the worker has joined.
-	 * A line begins with the rank, "rank 1: ..", and has no line end. The text is the library's, and valid during
-	 * the call only. `log` runs in the thread that called winnow_comm_create(), winnow_comm_enter(),
-	 * winnow_comm_reconfigure() or winnow_node_create(). Lines of winnow_comm_admit() go to stderr alone. `log`
+	 * A line begins with the rank, "rank 1: ..", and has no line end. The text is only valid during
+	 * the call. `log` runs in the thread that called winnow_comm_create(), winnow_comm_enter(),
+	 * winnow_comm_reconfigure() or winnow_node_create(). Lines of winnow_comm_admit() only go to stderr. `log`
 	 * must not call the library. [NULL]
 	 */
 	void (*log)(void *context, enum winnow_level level, const char *text);
@@ -281,14 +282,14 @@ enum winnow_memory {
 	/* Both are in the memory of this process. */
 	WINNOW_MEMORY_HOST = 0,
 	/*
-	 * Both are in the memory of one NVIDIA GPU. The order that a caller gets:
-	 *   The operation takes the tensor as the work now in options.stream leaves it. No stream waits.
+	 * Both are in the memory of one NVIDIA GPU. The order is:
+	 *   The operation reads the tensor after the work that is now in options.stream. No stream waits.
 	 *   The result is in the tensor when the request is done, and not before.
-	 *   Work that is put into any stream after that finds it; winnow_stream_wait() says so to CUDA.
+	 *   Work that is put into any stream after that finds it; winnow_stream_wait() tells CUDA so.
 	 * This needs winnow-cuda.so beside the library, and a driver for the CUDA with which that was built. Streams
 	 * that are being captured into a graph are refused (INVALID). The first operation on a GPU reserves pinned
 	 * memory (staging_mb) and may wait for the GPU. Later ones reserve nothing and wait for nothing, however many
-	 * have begun.
+	 * are under way.
 	 */
 	WINNOW_MEMORY_CUDA = 1,
 };
@@ -296,9 +297,9 @@ enum winnow_memory {
 /* Details of one operation. All zero means the communicator's defaults. */
 struct winnow_options {
 	/*
-	 * The tag matches this operation with the other workers' in whatever order they are submitted. It is 1 to
-	 * 2^63 - 1, and no other operation that has not ended has it. 0 means that the operation matches by order
-	 * with the other operations that have no tag.
+	 * The tag matches this operation with those of the other workers, whatever their order. It is 1 to 2^63 - 1,
+	 * and no operation that has not ended may have the same. 0 means that the operation matches by order with the
+	 * other operations without a tag.
 	 *
 	 * Workers may run ahead by winnow_stats.op_slots operations (32, or winnowd's --op-slots) of the oldest that
 	 * another worker waits for. More operations wait for a place, the oldest first.
@@ -315,15 +316,14 @@ struct winnow_options {
 	uint32_t priority;
 	/*
 	 * Error memory for f32 in main memory, or NULL: an array as long as `send`. If `wire` is narrower, the
-	 * library adds to it what rounding takes from this worker's elements before they are sent. What the sums lose
-	 * on their way back is in no worker's memory. The array is the caller's, and the library writes to it until
-	 * the request is done.
+	 * library adds the rounding errors of this worker's elements to it. It does not contain the rounding errors of
+	 * the sums. The array belongs to the caller, and the library writes to it until the request is done.
 	 */
 	float *lost;
 };
 
 /*
- * What one operation was and cost. Block counts are exact for every type. The bytes on a GPU's bus are those that the
+ * Statistics of an operation. Block counts are exact for every type. The bytes on a GPU's bus are those that the
  * library moves; a list of rows is in this process's memory, so it has none.
  */
 struct winnow_op_stats {
@@ -360,7 +360,7 @@ struct winnow_stats {
 	uint64_t received_marked; /* Received packets that a queue has marked (ECN). */
 	uint64_t received_lost;   /* Packets that did not come and were asked for. */
 	uint64_t held_window_us;  /* How long window_now kept a channel from sending, on average. */
-	uint64_t held_credit_us;  /* How long a worker that had not acknowledged kept one. */
+	uint64_t held_credit_us;  /* How long others' missing acknowledgements did so. */
 	uint32_t op_slots; /* Operations that run at a time; more wait: winnow_options.tag. */
 };
 
@@ -373,15 +373,14 @@ WINNOW_API void winnow_config_init(struct winnow_config *config);
 
 /*
  * winnow_comm_create() joins the job on all aggregators.
- *   config: what the communicator needs. The library copies it, with its texts.
- *   comm: receives the communicator, which the caller destroys. NULL on failure; then the aggregators keep nothing of
- *       it either.
+ *   config: the settings. The library copies them, with their texts.
+ *   comm: receives the communicator, which the caller destroys. NULL on failure; the aggregators then forget it too.
  * Blocks until every worker has joined, or for join_timeout_ms. It waits for aggregators that do not answer yet, or
  * whose names are not known yet: for three quarters of that time, at most 30 s.
  * Returns INVALID: *config, the key file or the file of WINNOW_CONFIG is wrong; MEMORY: memory_mb, or this host's
  * memory, does not suffice; SYSTEM: no socket or thread; UNREACHABLE: no aggregator answers there, or no route leads
  * to it; REFUSED: an aggregator does not take the key, rank, world or limits; PROTOCOL: no aggregator answers, but
- * something else; TIMEOUT: a worker has not joined; LOST, MEMBERS: an aggregator or a worker went away meanwhile;
+ * something else; TIMEOUT: a worker has not joined; LOST, MEMBERS: an aggregator or a worker was lost meanwhile;
  * ABORTED: give_up is set, or a worker ended the job.
  */
 WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *config,
@@ -395,17 +394,17 @@ WINNOW_API WINNOW_CHECK int winnow_comm_create(const struct winnow_config *confi
  */
 WINNOW_API void winnow_comm_destroy(struct winnow_comm *comm);
 
-/* Who continues together; see winnow_comm_reconfigure(). A field that is zero means its default. */
+/* The workers that continue together; see winnow_comm_reconfigure(). A field that is zero means its default. */
 struct winnow_membership {
 	/*
 	 * The membership's name: 1 to 64 letters, digits, ".", "-" or "_". All of its workers pass the same name.
-	 * Each membership of a job needs a name of its own, whatever has become of the others.
+	 * Each membership of a job needs a new name, even after a failure.
 	 * NULL: the workers that are left after a failure continue, as the first aggregator decides, and `rank` is
 	 * ignored.
 	 */
 	const char *id;
 	uint32_t rank;  /* This worker's number in it, 0 to world - 1. */
-	uint32_t world; /* The workers in it; with id NULL, the least number to be left. */
+	uint32_t world; /* The number of its workers; with id NULL, the least that may be left. */
 	uint32_t join_timeout_ms; /* The longest time to wait for all, from now on; 0: as before. */
 	const volatile int *give_up; /* A flag that ends the wait, as in struct winnow_config. */
 };
@@ -418,9 +417,9 @@ struct winnow_membership {
  *   membership: the workers of the next membership. The caller keeps it.
  *     With an id, the caller decides who they are: all that pass the same id, fewer or more workers or others, in any
  *     order. A newcomer creates its communicator with the job "NAME/ID".
- *     With id NULL, nobody has to decide. It needs a MEMBERS, a LOST or a TIMEOUT of joining before. The first
- *     aggregator of the list says who is left, in the order of their ranks, and winnow_comm_rank() and
- *     winnow_comm_world() have changed on return. The list of aggregators must be in the same order on all workers. If
+ *     With id NULL, the first aggregator of the list decides: the workers that are left, in the order of their ranks.
+ *     This needs a MEMBERS, a LOST or a TIMEOUT of joining before. winnow_comm_rank() and winnow_comm_world() have
+ *     changed on return. The list of aggregators must be in the same order on all workers. If
  *     more workers or another aggregator are lost meanwhile, the rest continues. If the first aggregator is lost, all
  *     workers wait until it is back; it has stored nothing.
  * Blocks until every worker has come, or for join_timeout_ms. With id NULL it first waits for all workers that live
@@ -431,7 +430,7 @@ struct winnow_membership {
  * membership has not ended; nothing was done. After any other error there is no membership, and the caller may call
  * again with another id. ABORTED: winnow_comm_abort() or give_up ended the call. (An abort before the call has ended
  * the previous membership instead.) Otherwise as winnow_comm_create(). With id NULL also:
- *   MEMBERS: fewer than `world` workers are left, or nobody says who is left.
+ *   MEMBERS: fewer than `world` workers are left, or no aggregator can decide.
  *   LOST: the others continue without this worker. Or an operation's TIMEOUT has ended the job, because a worker
  *       lives and does not call this function.
  *   REFUSED: no worker is left that has the state of the job; see winnow_comm_hold().
@@ -441,8 +440,8 @@ WINNOW_API WINNOW_CHECK int winnow_comm_reconfigure(struct winnow_comm *comm,
                                                     const struct winnow_membership *membership);
 
 /*
- * winnow_comm_enter() is winnow_comm_create() for a newcomer: a worker that is no member yet, of a job that runs or
- * will run.
+ * winnow_comm_enter() is winnow_comm_create() for a newcomer: a worker that is not yet a member of a job that runs, or
+ * that will run.
  *   config: as for winnow_comm_create(). `job` is the job's name alone, and `world` is ignored. `rank` is the rank that
  *       the worker had, if it comes back, or else 0.
  *   comm: as for winnow_comm_create().
@@ -470,10 +469,10 @@ WINNOW_API void winnow_comm_hold(struct winnow_comm *comm);
 /*
  * winnow_comm_admit() lets newcomers in. It is a collective: all members call it at the same point of their order,
  * with no operation under way.
- *   most: the most newcomers to let in; 0: none.
+ *   most: the most newcomers to let in; 0 lets none in.
  *   came: receives the number of newcomers that have joined.
- * If nobody waits, it costs as much as an allreduce of one element. Otherwise all continue in another membership, as
- * after winnow_comm_reconfigure(). Newcomers have ranks after the members, or among them if they come back. Rank 0
+ * If no newcomer waits, it costs as much as an allreduce of one element. Otherwise all continue in another membership,
+ * as after winnow_comm_reconfigure(). Newcomers have ranks after the members, or among them if they come back. Rank 0
  * was a member before.
  *
  * All also continue in another membership, with *came 0, in two cases. An aggregator drains (winnowd got SIGTERM): it
@@ -588,7 +587,7 @@ WINNOW_API WINNOW_CHECK int winnow_allreduce_cuda(const void *send, void *recv, 
  */
 WINNOW_API WINNOW_CHECK int winnow_stream_wait(struct winnow_request *request, void *stream);
 
-/* Which part of a gradient winnow_topk() sends. */
+/* Selects the part of a gradient that winnow_topk() keeps. */
 struct winnow_choice {
 	uint64_t chunk; /* Elements to choose among, a multiple of block; fewer at the end. */
 	uint64_t k;     /* The largest blocks of each chunk to send: 1 to chunk / block. */
@@ -597,19 +596,19 @@ struct winnow_choice {
 };
 
 /*
- * winnow_topk() prepares a gradient of which only the largest elements are to travel: top-k with error feedback
- * (Stich, Cordonnier and Jaggi 2018). It sends nothing. winnow_allreduce_async() with options->block = choice->block
- * sends it, or a segment of tiles of 1 x block does.
+ * winnow_topk() reduces a gradient to its largest elements: top-k with error feedback (Stich, Cordonnier and Jaggi
+ * 2018). It sends nothing. To send the result, call winnow_allreduce_async() with options->block = choice->block, or
+ * use a segment of tiles of 1 x block.
  *
  * It computes memory = decay * memory + gradient. The blocks that it chooses from the sum replace the gradient, which
- * is zero elsewhere. The memory keeps the rest for the next step, and also what rounding to the gradient's type took.
- * The last chunk has its share of k. Of equals the first are chosen. Blocks with elements that are not finite are
- * sent beyond k and not remembered, so all workers see them.
+ * is zero elsewhere. The memory keeps the rest for the next step, and also the errors of rounding to the gradient's
+ * type. A shorter last chunk has a proportional k. Of equal blocks the first are chosen. Blocks with elements that are
+ * not finite are sent in addition and not remembered, so that all workers see them.
  *   gradient: [count] elements of F32, F16 or BF16, in host memory.
- *   memory: [count] floats of the caller's, zeros at first. Each tensor has its own.
+ *   memory: [count] floats of the caller, zeros at first. Each tensor needs its own.
  *   choice: which part to send.
  *   taken: receives the number of elements that are chosen, or is NULL.
- * It needs no communicator. Returns INVALID: *choice is outside of its limits, a buffer is NULL, or the dtype is
+ * It needs no communicator. Returns INVALID: *choice is outside its limits, a buffer is NULL, or the dtype is
  * another one; nothing was done.
  */
 WINNOW_API WINNOW_CHECK int winnow_topk(void *gradient, float *memory, uint64_t count,
@@ -633,11 +632,11 @@ struct winnow_segment {
  * winnow_allreduce_segments_async() is winnow_allreduce_async() of a tensor that is made of several tensors, one
  * after the other, as in a bucket of gradients. Blocks begin where a segment's rows begin. A block is a row, or a
  * divisor or multiple of it, so that one row costs one row on the wire.
- *   segments: [segment_count] segments in ascending order, which do not overlap. What lies between them is reduced in
+ *   segments: [segment_count] segments in ascending order, which do not overlap. Elements between them are reduced in
  *       blocks of the usual size. The caller may free the array on return. All workers pass the same segments, or get
  *       MISMATCH, unless the tensor is so small (about a datagram) that it travels without them.
- * Returns as winnow_allreduce_async(). INVALID also means: segments overlap or end outside of the tensor; tiles are
- * too large, are in a GPU's memory (rows are fine there), or are of what is no matrix (count is no multiple of row).
+ * Returns as winnow_allreduce_async(). INVALID also means: segments overlap or end outside the tensor; tiles are
+ * too large or in a GPU's memory (rows are fine there), or count is not a multiple of row.
  */
 WINNOW_API WINNOW_CHECK int
 winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
@@ -649,12 +648,12 @@ winnow_allreduce_segments_async(const void *send, void *recv, uint64_t count,
 /*
  * winnow_allreduce_sparse_block() is an allreduce to which this worker gives a list of blocks. Block i is the
  * block_length elements from send[i * block_length] on. It lies at element recv_index[i] of a tensor that is zero
- * elsewhere. No tensor is scanned. All listed blocks travel, also their zeros, and no others. (Which blocks there are
- * costs packets for all of the tensor: some 130 bytes for each 16,384 blocks that nobody has.)
+ * elsewhere. No tensor is scanned. All listed blocks travel, with their zeros, and no others. (The announcement covers
+ * the whole tensor: some 130 bytes for each 16,384 blocks that nobody has.)
  *   send: [block_count * block_length] elements. It is apart from `recv`, and the library only reads it.
- *   recv_index: [block_count] multiples of block_length, each there once. Ascending order saves a copy.
+ *   recv_index: [block_count] different multiples of block_length. Ascending order saves a copy.
  *   block_count: this worker's own; 0 is fine.
- *   block_length: 1 to 65536. A worker that calls winnow_allreduce() with block = block_length takes part as well.
+ *   block_length: 1 to 65536. A worker that calls winnow_allreduce() with block = block_length also takes part.
  *   recv: [recv_count] elements, which receive the whole result.
  * Everything is in this process's memory, not in a GPU's. All workers pass the same block_length, recv_count, dtype
  * and op. Blocks until the result is there. Returns as winnow_allreduce().
@@ -676,8 +675,8 @@ winnow_allreduce_sparse_block_async(const void *send, const int64_t *recv_index,
                                     struct winnow_request **request);
 
 /*
- * winnow_allreduce_rows_async() is winnow_allreduce_sparse_block_async() whose result is a list, too, so that no
- * worker ever holds the whole tensor.
+ * winnow_allreduce_rows_async() is winnow_allreduce_sparse_block_async() with a list as result, so that no worker ever
+ * holds the whole tensor.
  *   recv_count: the elements of the whole tensor, a multiple of block_length.
  *   options: as for winnow_allreduce_async(), but `block` is ignored.
  *   rows: receives the list. The caller may read it when the request has ended with OK, and passes it to
@@ -709,7 +708,7 @@ WINNOW_API void winnow_rows_free(struct winnow_rows **rows);
 /*
  * winnow_wait() waits until the request is done.
  *   timeout_ms: the longest wait; negative: as long as it takes. The communicator's own time limits hold.
- *   stats: receives what the operation was and cost, or is NULL. A call that times out leaves it alone.
+ *   stats: receives statistics of the operation, or is NULL. A call that times out does not touch it.
  * Blocks until the request is done, or for timeout_ms. Returns the operation's result, the same each time and to any
  * number of threads. TIMEOUT: the operation is not done yet, and continues. INVALID: the request is NULL.
  */
@@ -717,7 +716,7 @@ WINNOW_API WINNOW_CHECK int winnow_wait(struct winnow_request *request, int64_t 
                                         struct winnow_op_stats *stats);
 
 /*
- * winnow_test() says whether the request is done, and does not wait.
+ * winnow_test() tells whether the request is done, without waiting.
  *   done: receives 1 or 0. stats: as for winnow_wait().
  * Returns OK while the request is not done, and then what winnow_wait() returns.
  */
@@ -725,19 +724,19 @@ WINNOW_API WINNOW_CHECK int winnow_test(struct winnow_request *request, int *don
                                         struct winnow_op_stats *stats);
 
 /*
- * winnow_request_free() gives the request back and sets *request to NULL. *request may be NULL. No other call on the
+ * winnow_request_free() frees the request and sets *request to NULL. *request may be NULL. No other call on the
  * request may be running.
- * If the operation has not ended, the library keeps the request and the buffers until it has. It tells nobody how the
- * operation ended: its failure does not end the communicator. winnow_comm_destroy() frees all requests that are left.
+ * If the operation has not ended, the library keeps the request and the buffers until it has. The result is then
+ * dropped: a failure does not end the communicator. winnow_comm_destroy() frees all requests that are left.
  */
 WINNOW_API void winnow_request_free(struct winnow_request **request);
 
-/* winnow_comm_check() returns OK, or what has ended the communicator. winnow_last_error() has the line. */
+/* winnow_comm_check() returns OK, or the error that has ended the communicator. winnow_last_error() has the line. */
 WINNOW_API WINNOW_CHECK int winnow_comm_check(struct winnow_comm *comm);
 
 /*
- * winnow_comm_abort() ends every operation on every worker, or a winnow_comm_reconfigure() that runs. `text` tells
- * the workers why. NULL gives no reason. It does not wait for them.
+ * winnow_comm_abort() ends every operation on every worker, or a winnow_comm_reconfigure() that runs. `text` is the
+ * reason for the workers, or NULL. It does not wait for them.
  */
 WINNOW_API void winnow_comm_abort(struct winnow_comm *comm, const char *text);
 
@@ -745,14 +744,14 @@ WINNOW_API void winnow_comm_abort(struct winnow_comm *comm, const char *text);
 WINNOW_API const char *winnow_strerror(int result);
 
 /*
- * winnow_comm_error() returns the line behind this communicator's last failure, or "". The text is the library's, and
- * valid until the same thread calls the function again.
+ * winnow_comm_error() returns a line about this communicator's last failure, or "". The text belongs to the library
+ * and is valid until the same thread calls the function again.
  */
 WINNOW_API const char *winnow_comm_error(struct winnow_comm *comm);
 
 /*
- * winnow_last_error() returns the line behind the last failure of any call in the calling thread. The text is the
- * library's, and valid until the thread's next failure.
+ * winnow_last_error() returns a line about the last failure of any call in the calling thread. The text belongs to the
+ * library and is valid until the thread's next failure.
  */
 WINNOW_API const char *winnow_last_error(void);
 
@@ -763,16 +762,16 @@ WINNOW_API const char *winnow_last_error(void);
 WINNOW_API void winnow_comm_stats(struct winnow_comm *comm, struct winnow_stats *stats);
 
 /*
- * winnow_comm_late() says which worker this worker's operation has been waiting for, for some seconds: "waiting in
+ * winnow_comm_late() names the worker that this worker's operation has been waiting for, for some seconds: "waiting in
  * operation #7 for rank 3 (host): in no operation for 8 s".
- * It returns "" if there is none, or if another worker is told: of those that wait, the first one is. The text is the
- * library's, and valid until the same thread calls the function again. It never waits.
+ * It returns "" if there is none, or on workers other than the first that waits. The text belongs to the library and
+ * is valid until the same thread calls the function again. It never waits.
  */
 WINNOW_API const char *winnow_comm_late(struct winnow_comm *comm);
 
 /*
- * winnow_comm_say() sets what `winnow status --workers` shows of this worker, for people: up to 63 characters, or ""
- * for nothing. It shows from the next ping on, within a quarter of the silence time.
+ * winnow_comm_say() sets a text for people, which `winnow status --workers` shows beside this worker: up to 63
+ * characters, or "". It appears with the next ping, within a quarter of the silence time.
  */
 WINNOW_API void winnow_comm_say(struct winnow_comm *comm, const char *text);
 
@@ -783,14 +782,14 @@ WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
 /*
  * ---- Several GPUs in a node ----
  *
- * A node's GPUs are one worker. NCCL adds up their tensors inside the node, each GPU sends its share of that through
- * Winnow, and NCCL gives all shares to all GPUs. So the network sees as many workers as there are nodes, and the
- * union of what they send is smaller than that of all GPUs.
+ * A node's GPUs are one worker. NCCL adds up their tensors inside the node, each GPU sends its share of the sum
+ * through Winnow, and NCCL gives all shares to all GPUs. So the network sees one worker for each node, which needs
+ * fewer bytes than one for each GPU.
  *
  * One process has all GPUs of its node, or one of them. All nodes are alike in this and have the same number of GPUs.
  * The library opens NCCL 2.18 or newer at run time: libnccl.so.2, or what WINNOW_NCCL names.
  *
- *     one process of the node: winnow_node_id_make(&id), and gives it to the node's others
+ *     one process of the node: winnow_node_id_make(&id), and give it to the node's other processes
  *     config.rank = node; config.world = nodes;
  *     struct winnow_node_config node_config = {&config, id, gpus_of_the_node, local_rank, 1, &gpu};
  *     err = winnow_node_create(&node_config, &node);
@@ -800,17 +799,17 @@ WINNOW_API uint32_t winnow_comm_world(const struct winnow_comm *comm);
  * Threads: any thread may call any function. As with NCCL, all processes of all nodes make the same calls in the same
  * order. The library starts one more thread for each node, which makes all calls of NCCL.
  *
- * Errors: what fails on one GPU ends the node, and all nodes. NCCL's work is aborted, requests fail, and every later
- * call says why, on every process.
+ * Errors: a failure on one GPU ends all nodes. NCCL's work is aborted, requests fail, and every later call returns the
+ * error, on every process.
  */
 struct winnow_node;
 
-/* What connects the processes of one node. */
+/* An id that connects the processes of one node. */
 struct winnow_node_id {
 	char bytes[128];
 };
 
-/* What a node needs. */
+/* The settings of a node. */
 struct winnow_node_config {
 	/*
 	 * As for winnow_comm_create(), but rank and world count nodes. The jobs' names begin with `job`, at most 57
@@ -832,9 +831,9 @@ WINNOW_API WINNOW_CHECK int winnow_node_id_make(struct winnow_node_id *out);
 
 /*
  * winnow_node_create() joins the jobs of a node.
- *   config: what the node needs. The library copies it.
+ *   config: the settings. The library copies them.
  *   node: receives the node, which the caller destroys. NULL on failure.
- * Blocks until all GPUs of all nodes are there, or for join_timeout_ms. Returns as winnow_comm_create(). INVALID also
+ * Blocks until all GPUs of all nodes have joined, or for join_timeout_ms. Returns as winnow_comm_create(). INVALID also
  * means that there is no NCCL or no winnow-cuda.so. GPU: a GPU or NCCL failed.
  */
 WINNOW_API WINNOW_CHECK int winnow_node_create(const struct winnow_node_config *config,
@@ -856,7 +855,7 @@ WINNOW_API void winnow_node_exit(int status, void *node);
  *   send, recv: [gpu_count] pointers to [count] elements in the memory of gpus[g]. send[g] and recv[g] are equal or
  *       apart. The library only reads `send`.
  *   count, dtype, op: as for winnow_allreduce(). AVG divides by all GPUs of all nodes.
- *   streams: [gpu_count] cudaStream_t. The operation comes after what is now in streams[g].
+ *   streams: [gpu_count] cudaStream_t. The operation comes after the work that is now in streams[g].
  * Inside a node NCCL reduces, in the type itself. It rounds 16-bit floats at each step, and MIN and MAX of a NaN may
  * be either. Blocks until the result is there. Returns as winnow_allreduce(). INVALID also means an AVG of integers.
  */
@@ -883,10 +882,10 @@ winnow_node_allreduce_async(const void *const send[], void *const recv[], uint64
                             void *const streams[], const struct winnow_options *options,
                             struct winnow_node *node, struct winnow_request **request);
 
-/* winnow_node_check() returns OK, or what has ended the node. winnow_last_error() has the line. */
+/* winnow_node_check() returns OK, or the error that has ended the node. winnow_last_error() has the line. */
 WINNOW_API WINNOW_CHECK int winnow_node_check(struct winnow_node *node);
 
-/* winnow_node_abort() ends every operation on every node. `text` tells them why. It may be NULL. */
+/* winnow_node_abort() ends every operation on every node. `text` is the reason for them, or NULL. */
 WINNOW_API void winnow_node_abort(struct winnow_node *node, const char *text);
 
 /* winnow_node_stats() copies the totals of this process's communicators, added up, to *stats. */

@@ -3,6 +3,7 @@
 #
 # If STAGE was built with the dpdk data path, that too, with DPDK's drivers for the ports that docs/dpdk.md names.
 set -euo pipefail
+. "$(dirname "$0")/target.sh"
 root=$1 stage=$2
 shift 2
 ports=(net_af_packet net_af_xdp net_memif net_tap net_virtio net_mlx5 net_ice net_i40e net_iavf)
@@ -11,8 +12,8 @@ chmod 1777 "$root/tmp"
 printf 'root:x:0:0::/:\nwinnow:x:65532:65532::/:\n' >"$root/etc/passwd"
 # A library goes to where the dynamic linker looks first; the linker itself to where the programs name it.
 libraries_of() {
-	ldd "$1" | awk '$2 == "=>" { print $3 } $1 ~ "^/" { print $1 }' | sort -u | grep -v "^$stage" | while read -r library; do
-		install -D "$(realpath "$library")" "$root$library"
+	loads "$1" | grep -v " $stage" | while read -r _ library; do
+		install -D "$(realpath "$SYSROOT$library")" "$root$library"
 	done
 }
 
@@ -26,11 +27,12 @@ done
 [ -e "$root/usr/lib/winnow" ] || exit 0
 
 # DPDK opens all drivers in this folder; some are other drivers' libraries as well, so they are links to where the linker looks.
-drivers=$(realpath "$(pkg-config --variable=libdir libdpdk)"/dpdk/pmds-*)
+drivers=/$(cd "$SYSROOT/" && echo usr/lib/*/dpdk/pmds-*)
+libraries=$(loads "$stage/usr/lib/winnow/winnow-dpdk.so" | sed -n 's|.* \(/.*\)/librte_eal.so.*|\1|p')
 mkdir -p "$root$drivers"
 for driver in mempool_ring "${ports[@]}"; do
-	library=$(ldconfig -p | awk -v name="librte_$driver.so" 'index($1, name ".") == 1 && !found++ { print $NF }') # reads all: ldconfig would fail
-	libraries_of "$library"
-	install -D "$(realpath "$library")" "$root$library"
+	library=$libraries/$(cd "$SYSROOT$libraries" && echo "librte_$driver.so".* | cut -d' ' -f1)
+	libraries_of "$SYSROOT$library"
+	install -D "$(realpath "$SYSROOT$library")" "$root$library"
 	ln -s "$library" "$root$drivers/librte_$driver.so"
 done

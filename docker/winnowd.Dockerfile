@@ -3,18 +3,22 @@
 #   docker run --read-only --cap-drop ALL --security-opt no-new-privileges -p 5555:5555 -p 5555:5555/udp \
 #       -v "$PWD/keys:/etc/winnow:ro" winnowd --key-file /etc/winnow/keys
 # docs/deploy.md says what XDP needs beyond that. --build-arg DATAPATH=dpdk adds that data path, DPDK and its drivers.
+# With --platform linux/amd64,linux/arm64 it is for both: image.sh compiles across.
 # The stage `build` is the same, line by line, in worker.Dockerfile: built once.
 ARG DEBIAN=bookworm
-FROM debian:$DEBIAN-slim AS build
+FROM --platform=$BUILDPLATFORM debian:$DEBIAN-slim AS build
 COPY docker/packages.txt docker/install-packages.sh /src/docker/
 RUN /src/docker/install-packages.sh build deb
+ARG TARGETARCH
+COPY docker/debian.sh docker/arm64-root.sh docker/image.sh /src/docker/
+RUN /src/docker/image.sh packages
 COPY . /src
-RUN make -C /src -j"$(nproc)" deb
+RUN /src/docker/image.sh deb
 
 FROM build AS closure
-ARG DATAPATH=
-RUN test -z "$DATAPATH" || { /src/docker/install-packages.sh "$DATAPATH" && make -C /src deb; }
-RUN dpkg -x /src/build/winnow_*.deb /stage && /src/docker/closure.sh /image /stage /usr/bin/winnowd /usr/bin/winnow
+ARG TARGETARCH DATAPATH=
+RUN test -z "$DATAPATH" || { /src/docker/image.sh packages "$DATAPATH" && /src/docker/image.sh deb; }
+RUN /src/docker/image.sh root /image /usr/bin/winnowd /usr/bin/winnow
 
 FROM scratch
 COPY --from=closure /image /

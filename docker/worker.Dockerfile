@@ -3,17 +3,20 @@
 #   docker run -e WINNOW_AGGREGATORS=agg:5555 -e WINNOW_KEY_FILE=/etc/winnow/keys -e RANK=0 -e WORLD_SIZE=4 -e MASTER_ADDR=.. winnow-worker
 # A training of your own: the package, installed in the image that you have, is all that Winnow needs.
 ARG DEBIAN=bookworm
-FROM debian:$DEBIAN-slim AS build
+FROM --platform=$BUILDPLATFORM debian:$DEBIAN-slim AS build
 COPY docker/packages.txt docker/install-packages.sh /src/docker/
 RUN /src/docker/install-packages.sh build deb
+ARG TARGETARCH
+COPY docker/debian.sh docker/arm64-root.sh docker/image.sh /src/docker/
+RUN /src/docker/image.sh packages
 COPY . /src
-RUN make -C /src -j"$(nproc)" deb
+RUN /src/docker/image.sh deb
 
 FROM debian:$DEBIAN-slim
 # What takes long comes first: it is built once, whatever changes here.
 COPY docker/packages.txt docker/install-packages.sh /tmp/packages/
 RUN /tmp/packages/install-packages.sh worker && apt-get clean && rm -rf /var/lib/apt/lists/*
-COPY --from=build /src/build/winnow_*.deb /tmp/packages/
+COPY --from=build /src/winnow_*.deb /tmp/packages/
 RUN apt-get update -q && apt-get install -qy --no-install-recommends /tmp/packages/winnow_*.deb && rm -rf /tmp/packages /var/lib/apt/lists/*
 COPY client/python/demo/corpus.py client/python/demo/models.py client/python/demo/processes.py docker/train.py /usr/share/winnow/demo/
 RUN python3 /usr/share/winnow/demo/train.py --prepare

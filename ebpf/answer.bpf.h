@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * answer.bpf.h - turns the packet in hand, the last PUSH of a frame, into the RESULT to everyone
+ * answer.bpf.h - turns the current packet, the last PUSH of a frame, into the RESULT to everyone
  *
- * It goes to the group, from the address that the PUSH came to. Both checksums are made here. The
- * UDP one is never 0: receivers merge only datagrams that carry one (UDP_GRO), and a sum of 0 is
- * sent as 0xffff.
+ * The RESULT goes to the group from the address that the PUSH was sent to. Both checksums are made
+ * here. The UDP checksum is never 0, because receivers merge only datagrams that have one
+ * (UDP_GRO); a sum of 0 is sent as 0xffff.
  */
 #ifndef EBPF_ANSWER_BPF_H
 #define EBPF_ANSWER_BPF_H
@@ -20,16 +20,16 @@
 #define ANSWER_IHL 0x45    /* version 4, five words of header */
 #define GROUP_MAC 0x5e0001 /* 01:00:5e as a little-endian number */
 #define GROUP_MAC_SIX 0x3333
-#define ANSWER_SIX 0x60 /* version 6, and no flow */
+#define ANSWER_SIX 0x60 /* version 6, no flow label */
 
 struct answer {
 	__u32 frame;
-	__u32 data_bytes; /* behind the header */
+	__u32 data_bytes; /* bytes after the header */
 	__u16 sequence;
-	__u64 sum; /* of the data */
+	__u64 sum; /* of the data's words */
 };
 
-/* The ones' complement sum of 16-bit words, from a sum of 32-bit ones. */
+/* Turns a sum of 32-bit words into the checksum of 16-bit words. */
 static __always_inline __u16 checksum_fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -39,7 +39,7 @@ static __always_inline __u16 checksum_fold(__u64 sum)
 	return ~sum;
 }
 
-/* answer_size - make the packet as long as its answer; false if there is no room for it. */
+/* answer_size - makes the packet as long as its answer. Returns 0 if there is no room for it. */
 static __always_inline int answer_size(struct xdp_md *ctx, __u32 data_bytes, int six)
 {
 	int now = (int)(ctx->data_end - ctx->data);
@@ -64,7 +64,7 @@ static __always_inline void answer_ethernet(struct ethhdr *eth, const struct fas
 		to[1] = (__u16)low;
 		to[2] = (__u16)(low >> 16);
 	} else {
-		low = group->group_ip; /* network byte order: its first byte is the lowest here */
+		low = group->group_ip; /* network byte order: its first byte is the lowest */
 		to[0] = GROUP_MAC & 0xffff;
 		to[1] = (__u16)((GROUP_MAC >> 16) | (low & 0x7f00));
 		to[2] = (__u16)(low >> 16);
@@ -82,7 +82,7 @@ static __always_inline __u64 answer_ip(struct iphdr *ip, __u32 to,
 	*(__u8 *)ip = ANSWER_IHL;
 	ip->tos = tos;
 	ip->tot_len = bpf_htons(bytes);
-	ip->id = 0; /* means nothing in a datagram that must not be cut */
+	ip->id = 0; /* means nothing in a datagram that must not be fragmented */
 	ip->frag_off = bpf_htons(ANSWER_DF);
 	ip->ttl = ttl;
 	ip->check = checksum_fold(sum);
@@ -114,8 +114,8 @@ static __always_inline __u64 answer_ip6(struct ipv6hdr *ip, const struct fast_ch
 }
 
 /*
- * Magic, version and channel stay as they came; a seal comes later. Returns the header's part of the
- * checksum.
+ * Magic, version and channel stay as they are; the seal comes later. Returns the header's part of
+ * the checksum.
  */
 static __always_inline __u64 answer_wire(struct wire_header *wire, struct fast_channel *channel,
                                          __u32 base, const struct answer *answer)
@@ -124,7 +124,7 @@ static __always_inline __u64 answer_wire(struct wire_header *wire, struct fast_c
 	__u64 token = channel->sealed ? 0 : channel->group_token;
 	__u16 window;
 
-	order_keep(); /* credit is written before base, and read after it: it is not from before this base */
+	order_keep(); /* credit is written before base and read after it, so it is not older */
 	credit = *(volatile const __u32 *)&channel->credit;
 	window = (__u16)(credit - base < most ? credit - base : most);
 	planned = *(volatile const __u32 *)&channel->planned;
@@ -142,7 +142,7 @@ static __always_inline __u64 answer_wire(struct wire_header *wire, struct fast_c
 	       window + answer->sequence + planned;
 }
 
-/* The UDP checksum, and before it the seal, if the job has seals. Returns XDP_TX. */
+/* Writes the seal, if the job has seals, and then the UDP checksum. Returns XDP_TX. */
 static __always_inline int answer_finish(struct xdp_md *ctx, struct fast_channel *channel,
                                          __u32 high, __u64 sum, int six)
 {
@@ -161,7 +161,7 @@ static __always_inline int answer_finish(struct xdp_md *ctx, struct fast_channel
 	return XDP_TX;
 }
 
-/* answer_write - everything but the data. The packet has its size already. Returns XDP_TX. */
+/* answer_write - writes all but the data into a packet of the right size. Returns XDP_TX. */
 static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel *channel,
                                         const struct answer *answer, int six)
 {
@@ -176,7 +176,7 @@ static __always_inline int answer_write(struct xdp_md *ctx, struct fast_channel 
 	__u64 sum;
 
 	if ((void *)(wire + 1) > end)
-		return XDP_ABORTED; /* cannot be: the packet was as long before */
+		return XDP_ABORTED; /* impossible, because the packet was as long before */
 	channel->told_base = base;
 	answer_ethernet(eth, channel, six);
 	sum = answer->sum;

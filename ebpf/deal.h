@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * deal.h - how blocks are dealt to shards: PROTOCOL.md section 4.2 as arithmetic
+ * deal.h - deals blocks to shards: the arithmetic of PROTOCOL.md, section 4.2
  *
- * Apart from geometry.h because the GPU computes it, too.
+ * It is apart from geometry.h because the GPU also computes it.
  */
 #ifndef EBPF_DEAL_H
 #define EBPF_DEAL_H
@@ -15,7 +15,7 @@
 #define DEAL_INLINE static inline
 #endif
 
-/* Mixes a group's number, so that rows of any stride spread over the shards. */
+/* Mixes the number of a group, so that rows of any stride spread over the shards. */
 DEAL_INLINE uint32_t deal_mix(uint64_t value)
 {
 	value *= UINT64_C(0x9e3779b97f4a7c15);

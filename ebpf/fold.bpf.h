@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * fold.bpf.h - the loops of winnow.bpf.c over a frame's data, packet against slot
+ * fold.bpf.h - loops of winnow.bpf.c that add and copy between a packet and a slot
  *
- * Each loop is a global function, so that the verifier looks at it once and not on every path
- * that leads there. packet_at counts from the packet's first byte, headers included; slot_at and
- * bytes are multiples of 4. The caller has checked that they lie within packet and slot, so the
- * checks here never fail: they are what the verifier asks for, one for every 64 bytes. Packets are
- * read at any alignment: x86 does not mind.
+ * Each loop is a global function, so that the verifier checks it once, and not on every path to it.
+ * packet_at counts from the packet's first byte, headers included. slot_at and bytes are multiples
+ * of 4. The caller has checked that they lie within packet and slot, so the checks here never fail;
+ * the verifier demands them, one for every 64 bytes. Packets are read at any alignment, which x86
+ * allows.
  */
 #ifndef EBPF_FOLD_BPF_H
 #define EBPF_FOLD_BPF_H
@@ -21,22 +21,22 @@
 
 #include "ebpf/fastpath.h"
 
-/* Where UDP begins; what a datagram's data stands behind. `six`: of IPv6. */
+/* The offset of the UDP header, and of a datagram's data. `six` selects IPv6. */
 #define UDP_AT(six)                                                                                \
 	(sizeof(struct ethhdr) + ((six) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)))
 #define HEADERS_BYTES(six) (UDP_AT(six) + sizeof(struct udphdr) + WIRE_HEADER_BYTES)
 #define FOLD_CHUNK 64
 
-/* What is checked must be what is used: not a copy that the compiler made of it. */
+/* The verifier must see that the value checked is the value used, and not a compiler's copy. */
 #define keep_register(variable) asm volatile("" : "+r"(variable))
 
 enum fold_kind {
-	FOLD_COPY, /* slot = packet */
-	FOLD_ADD,  /* slot += packet */
-	FOLD_EMIT, /* packet = slot, summed for the checksum */
+	FOLD_COPY, /* the slot becomes the packet's data */
+	FOLD_ADD,  /* the packet's data is added to the slot */
+	FOLD_EMIT, /* the packet's data becomes the slot's, summed for the checksum */
 };
 
-/* One i32, or where nothing is added whatever. Returns what the checksum is to count. */
+/* Handles one i32, or any four bytes where nothing is added. Returns its part of the checksum. */
 static __always_inline __u64 fold_word(__u32 *packet, __u32 *slot, enum fold_kind kind)
 {
 	__u32 word = kind == FOLD_EMIT ? *slot : *packet;
@@ -47,7 +47,7 @@ static __always_inline __u64 fold_word(__u32 *packet, __u32 *slot, enum fold_kin
 	return kind == FOLD_EMIT ? word : 0;
 }
 
-/* Two words, if nothing is added: a packet's are not aligned, which makes many short stores slow. */
+/* Handles two words where nothing is added: unaligned short stores to a packet are slow. */
 static __always_inline __u64 fold_pair(__u64 *packet, __u64 *slot, enum fold_kind kind)
 {
 	__u64 pair = kind == FOLD_EMIT ? *slot : *packet;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* geometry.c - PROTOCOL.md section 4 */
+/* geometry.c - see geometry.h */
 
 #include "ebpf/geometry.h"
 
@@ -64,7 +64,7 @@ static void tiles_flatten(struct geometry_part *part)
 	part->columns = 0;
 }
 
-/* Section 4.1. False: there is no such part. */
+/* Section 4.1. Returns false if there can be no such part. */
 static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 {
 	uint64_t columns = part->columns > 0 ? part->columns : part->count;
@@ -91,7 +91,7 @@ static bool cut_blocks(const struct geometry *g, struct geometry_part *part)
 	return true;
 }
 
-/* Its bitmap fits an announcement. */
+/* The bitmap of a segment fits an announcement. */
 uint32_t geometry_segment_max(uint32_t payload)
 {
 	uint32_t blocks = (payload - WIRE_HEADER_BYTES - WIRE_ANNOUNCE_BYTES) / 8 * 64;
@@ -149,7 +149,7 @@ uint64_t geometry_layout(const struct geometry *geometry, uint32_t shard, uint32
 	return geometry_hash(geometry->layout, (uint64_t)channels << 16 | shard);
 }
 
-/* One part after the other. */
+/* Cuts one part after the other. */
 static bool cut_parts(struct geometry *g, struct geometry_part *parts, uint64_t count)
 {
 	uint64_t elems = 0, shard_blocks = 0, segments = 0;
@@ -242,7 +242,7 @@ uint64_t geometry_gcd(uint64_t a, uint64_t b)
 
 /* ---- segments ---- */
 
-/* The part that segment `number` is of. */
+/* Returns the part of segment `number`. */
 static const struct geometry_part *part_of(const struct geometry *g, uint32_t number)
 {
 	const struct geometry_part *parts = geometry_part(g, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* order.bpf.h - the order in which user space sees what the program writes, and the program what user space does */
+/* order.bpf.h - orders memory accesses between user space and the XDP program */
 #ifndef EBPF_ORDER_BPF_H
 #define EBPF_ORDER_BPF_H
 
@@ -7,10 +7,10 @@
 
 #include <bpf/bpf_helpers.h>
 
-/* x86 keeps the order of writes, and of reads, itself. The loader sets this on other CPUs; 0 costs nothing. */
+/* x86 keeps the order of writes, and of reads. The loader sets this on other CPUs; 0 costs nothing. */
 const volatile __u32 order_weak;
 
-/* All accesses before it are done before those after it: in BPF an exchange is a full barrier. */
+/* All accesses before it come before those after it. In BPF an exchange is a full barrier. */
 static __always_inline void order_keep(void)
 {
 	__u64 place = 0;

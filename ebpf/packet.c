@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* packet.c - see packet.h; the layout of every packet kind is decided here and in wire.h */
+/* packet.c - see packet.h; this file and wire.h define the layout of every packet kind */
 
 #include "ebpf/packet.h"
 
@@ -48,7 +48,7 @@ enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, st
 	return WIRE_DROP_NONE;
 }
 
-/* `flags` of a packet, and what follows its fields. */
+/* Parses the set after a packet's fields, as its flags say. */
 static enum wire_drop set_parse(uint8_t flags, const uint8_t *data, uint32_t bytes,
                                 struct packet_set *out)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * packet.h - bytes of wire.h to plain structs and back
+ * packet.h - turns the bytes of wire.h into plain structs and back
  *
- * The only code in user space that knows offsets. parse functions check length
- * and form once; what they return is safe to use, and nothing behind them does
- * pointer arithmetic on a packet's head again. Nothing here keeps state, blocks
- * or allocates; any thread may call it.
+ * Only this code in user space knows offsets. The parse functions check length and form once, and
+ * their results are safe to use, so no other code does pointer arithmetic on a packet's head. No
+ * function keeps state, blocks or allocates; any thread may call them.
  */
 #ifndef EBPF_PACKET_H
 #define EBPF_PACKET_H
@@ -17,16 +16,16 @@
 
 #include "ebpf/wire.h"
 
-#define PACKET_HEAD_MAX 208  /* header and the largest part that is built, not pointed to */
-#define PACKET_POINTS_MAX 66 /* pieces that are pointed to */
+#define PACKET_HEAD_MAX 208  /* the header and the largest part that is built in place */
+#define PACKET_POINTS_MAX 66 /* pieces that point to other memory */
 
-/* Serial numbers (RFC 1982): is a before b, when they are less than 2^31 apart? */
+/* Serial numbers (RFC 1982). Tells whether a is before b; they are less than 2^31 apart. */
 static inline bool frame_before(uint32_t a, uint32_t b)
 {
 	return (int32_t)(a - b) < 0;
 }
 
-/* a <= b <= c. */
+/* Tells whether a <= b <= c. */
 static inline bool frames_in_order(uint32_t a, uint32_t b, uint32_t c)
 {
 	return !frame_before(b, a) && !frame_before(c, b);
@@ -37,31 +36,31 @@ static inline bool sequence_before(uint16_t a, uint16_t b)
 	return (int16_t)(uint16_t)(a - b) < 0;
 }
 
-/* Can it be the exponent of a segment of f32? Converters rely on it. */
+/* Tells whether a segment of f32 can have this exponent. Converters rely on it. */
 static inline bool exponent_possible(int16_t exponent)
 {
 	return exponent == WIRE_EXPONENT_NONE ||
 	       (exponent >= WIRE_EXPONENT_MIN && exponent <= WIRE_EXPONENT_MAX);
 }
 
-/* A datagram as it came, for a machine that parses it itself. */
+/* A received datagram, for a machine that parses it itself. */
 struct arrival {
 	const void *data;
 	uint32_t bytes;
-	uint64_t came_us; /* when the system received it; 0: not known */
+	uint64_t came_us; /* when the system received it; 0: unknown */
 	bool marked;      /* ECN: a queue on its way was long */
 };
 
-/* A received packet; points into the receiver's buffer. */
+/* A received packet. It points into the receiver's buffer. */
 struct packet {
 	uint8_t kind; /* enum wire_kind */
 	uint16_t channel;
 	uint16_t worker;
-	uint64_t token; /* stands where seals do; of a sealed packet that was right, put there */
+	uint64_t token; /* the token; seal_check() sets it for sealed packets */
 	uint32_t frame;
 	uint32_t edge; /* ack or base */
 	union {
-		uint64_t number; /* KNOCK and KNOCKED have it, the others what follows */
+		uint64_t number; /* only KNOCK and KNOCKED have it */
 		struct {
 			uint16_t window;
 			uint16_t sequence;
@@ -70,17 +69,17 @@ struct packet {
 			};
 		};
 	};
-	const uint8_t *body; /* what follows the header; any alignment */
+	const uint8_t *body; /* the bytes after the header, at any alignment */
 	uint32_t body_bytes;
 	uint64_t came_us; /* as in struct arrival; packet_parse() says 0 */
 	bool marked;      /* as in struct arrival; packet_parse() says false */
 };
 
-/* What follows an announcement's or a plan's fields: a set of blocks, and perhaps these blocks. */
+/* The set of blocks after the fields of an announcement or plan, and, if eager, the blocks. */
 struct packet_set {
-	const uint8_t *data; /* as bits_read() takes it; none if all or no blocks are in the set */
+	const uint8_t *data; /* as bits_read() reads it; empty for all or no blocks */
 	uint32_t bytes;
-	const uint8_t *blocks; /* if eager; their sums in a plan */
+	const uint8_t *blocks; /* only if eager; in a plan their sums */
 	uint32_t blocks_bytes;
 };
 
@@ -91,8 +90,8 @@ struct announce {
 	uint32_t segment, segment_count;
 	uint32_t generation;
 	uint16_t op_slot;
-	uint16_t block_count; /* blocks of the segment */
-	uint32_t block_elems; /* elements of a block: 1 .. WIRE_BLOCK_ELEMS_MAX */
+	uint16_t block_count; /* in the segment */
+	uint32_t block_elems; /* in a block: 1 .. WIRE_BLOCK_ELEMS_MAX */
 	int16_t exponent;
 	uint8_t dtype;
 	uint8_t reduction;
@@ -108,7 +107,7 @@ struct plan {
 	uint16_t status; /* enum wire_plan_status */
 	int16_t exponent;
 	uint8_t flags;
-	struct wire_mismatch mismatch; /* only when status is WIRE_MISMATCH */
+	struct wire_mismatch mismatch; /* only if status is WIRE_MISMATCH */
 	struct packet_set set;
 };
 
@@ -116,12 +115,12 @@ struct status {
 	uint32_t stamp;
 	uint32_t held, marked;
 	bool asks;
-	uint32_t first; /* frame: of the first bit */
+	uint32_t first; /* the frame of the first bit */
 	uint32_t word_count;
-	uint64_t words[WIRE_STATUS_WORDS_MAX]; /* frames that its sender lacks */
+	uint64_t words[WIRE_STATUS_WORDS_MAX]; /* the frames that its sender lacks */
 };
 
-/* Lists a frame, after those before it; false if there is no room for it. */
+/* Adds a frame after those listed. Returns false if there is no room for it. */
 static inline bool status_list(struct status *status, uint32_t frame)
 {
 	uint32_t bit = status->word_count > 0 ? frame - status->first : 0;
@@ -135,57 +134,56 @@ static inline bool status_list(struct status *status, uint32_t frame)
 }
 
 /*
- * A packet to send, as a list of pieces: the built head, then memory that it
- * points to, which stays as it is until the machine that made it is next given a
- * packet. `scratch` is the caller's: [payload bytes] that a machine may convert
- * into and point at; the caller sets it once.
+ * A packet to send, as a list of pieces: the head, which is built here, and memory that the other
+ * pieces point to. That memory stays valid until the machine that made the packet is next given
+ * one. `scratch` is the caller's memory of [payload bytes], set once, into which a machine may
+ * convert.
  */
 struct packet_out {
 	uint16_t dest;     /* a rank, or WIRE_EVERYONE */
-	uint16_t receiver; /* to everyone: a rank, others get the head alone; or WIRE_EVERYONE */
+	uint16_t receiver; /* rank that gets the data of a packet to everyone; or WIRE_EVERYONE */
 	uint16_t piece_count;
 	uint32_t bytes; /* of all pieces */
 	void *scratch;
-	struct iovec pieces[1 + PACKET_POINTS_MAX]; /* [0]: the head */
+	struct iovec pieces[1 + PACKET_POINTS_MAX]; /* the head is pieces[0] */
 	uint8_t head[PACKET_HEAD_MAX];
 };
 
 /*
- * packet_parse - the header of `bytes` bytes at `data`. `to_worker` says which
- * direction is expected. Returns WIRE_DROP_NONE, or why the packet is no good.
+ * packet_parse - parses the header of `bytes` bytes at `data`. `to_worker` is the expected
+ * direction. Returns WIRE_DROP_NONE, or the reason to drop the packet.
  */
 enum wire_drop packet_parse(const void *data, uint32_t bytes, bool to_worker, struct packet *out);
 
-/* The bodies; each returns WIRE_DROP_NONE, _SHORT or _LENGTH. */
+/* Parse the bodies. Each returns WIRE_DROP_NONE, _SHORT or _LENGTH. */
 enum wire_drop announce_parse(const struct packet *packet, struct announce *out);
 enum wire_drop plan_parse(const struct packet *packet, struct plan *out);
 
 enum wire_drop status_parse(const struct packet *packet, struct status *out);
 
-/* Begin `out` with a header, to which it adds magic and version; `seal` is the token. Leaves dest to the caller. */
+/* Begins `out` with a header, adding magic and version; `seal` is the token, and dest not set. */
 void packet_begin(struct packet_out *out, const struct wire_header *head);
 
 /*
- * Append to the built head (announce, plan, status). Of a set only `bytes` counts, and only if the
- * operation is eager: the caller points at the set, and then at the blocks.
+ * Append to the head. Of a set they write only its length, and only if the operation is eager; the
+ * caller then points at the set, and at the blocks.
  */
 void packet_put_announce(struct packet_out *out, const struct announce *announce);
 void packet_put_plan(struct packet_out *out, const struct plan *plan);
 void packet_put_status(struct packet_out *out, const struct status *status);
 
-/* Bytes behind the head so far. */
 static inline uint32_t packet_body_bytes(const struct packet_out *out)
 {
 	return out->bytes - (uint32_t)out->pieces[0].iov_len;
 }
 
-/* Append memory to point at; adjoining pieces are merged. Bytes may be 0. */
+/* Appends memory to point at, and merges adjoining pieces. `bytes` may be 0. */
 void packet_point(struct packet_out *out, const void *data, uint32_t bytes);
 
-/* "short", "bad magic" and so on: the label of a counter. */
+/* drop_name - the label of a counter: "short", "bad_magic" and so on. */
 const char *drop_name(enum wire_drop drop);
 
-/* packet_form_name - "native", "fixed32", ..; "?" for what is no enum wire_form */
+/* packet_form_name - "native", "fixed32" and so on; "?" for any other number. */
 const char *packet_form_name(uint64_t form);
 
 #endif /* EBPF_PACKET_H */

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
- * redirect.bpf.c - Winnow's datagrams to AF_XDP sockets, everything else to the kernel
+ * redirect.bpf.c - sends Winnow's datagrams to AF_XDP sockets and everything else to the kernel
  *
- * For DPDK's net_af_xdp, which without a program of ours takes all that arrives, the control
- * connection, ARP and neighbour discovery too:
+ * It is for DPDK's net_af_xdp, which would otherwise also take the control connection, ARP and
+ * neighbour discovery:
  *
  *   --vdev=net_af_xdp0,iface=eth0,xdp_prog=/usr/local/lib/winnow/redirect.bpf.o
  *
- * What it redirects is known by the first bytes of the UDP payload, so that one program does for
- * every port and for multicast groups. A queue without a socket lets everything pass.
+ * It knows our datagrams by the first bytes of the UDP payload, so one program serves all ports and
+ * multicast groups. A queue without a socket lets everything pass.
  */
 
 #include <linux/bpf.h>
@@ -24,7 +24,7 @@
 #include "ebpf/wire.h"
 
 #define QUEUES_MAX 64
-#define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
+#define IP_FRAGMENT 0x3fff /* more fragments follow, or an offset */
 
 /* DPDK looks for a map of this name. */
 struct {
@@ -34,7 +34,7 @@ struct {
 	__type(value, __u32);
 } xsks_map SEC(".maps");
 
-/* Where the UDP header of a whole datagram is; NULL: it is none. Those of ours have no extension headers. */
+/* Finds the UDP header of a whole datagram, or returns NULL. Ours have no extension headers. */
 static __always_inline const __u8 *udp_of(const struct ethhdr *eth, const __u8 *end)
 {
 	const struct iphdr *four = (const void *)(eth + 1);
@@ -49,7 +49,7 @@ static __always_inline const __u8 *udp_of(const struct ethhdr *eth, const __u8 *
 	return 0;
 }
 
-/* Does it begin as ours do? */
+/* Tells whether the datagram begins like ours. */
 static __always_inline int is_for_winnowd(const struct xdp_md *ctx)
 {
 	const __u8 *data = (const __u8 *)(long)ctx->data, *end = (const __u8 *)(long)ctx->data_end;

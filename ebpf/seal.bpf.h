@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * seal.bpf.h - the seal of the packet in hand, by winnow.bpf.c
+ * seal.bpf.h - computes the seal of the current packet (PROTOCOL.md, section 2.4)
  *
- * ebpf/seal.c is the same for user space; PROTOCOL.md section 2.4. As in fold.bpf.h, the loop is a
- * global function, and its checks of bounds are what the verifier asks for.
+ * seal.c does the same in user space. As in fold.bpf.h, the function with the loop is global, and
+ * it checks bounds because the verifier demands it.
  */
 #ifndef EBPF_SEAL_BPF_H
 #define EBPF_SEAL_BPF_H
 
 #include "ebpf/fold.bpf.h"
 
-#define SEAL_STEP 64 /* bytes at a time; a chunk is a multiple */
+#define SEAL_STEP 64 /* bytes at a time; divides a chunk */
 
-/* What NH makes of the data, both passes. */
+/* The results of NH's two passes. */
 struct nh_sums {
 	__u64 first, second;
 };
 
-/* A pair of the data for both passes. In this order, or the compiler keeps more at hand than BPF has registers. */
+/* One pair for both passes. In another order the compiler needs more registers than BPF has. */
 static __always_inline void nh_step(const void *packet, const __u64 *key, struct nh_sums *sums)
 {
 	const volatile __u32 *words = packet, *k = (const volatile __u32 *)key;
@@ -31,8 +31,8 @@ static __always_inline void nh_step(const void *packet, const __u64 *key, struct
 }
 
 /*
- * seal_data - both of NH's numbers of `bytes` of packet data, whole 4 bytes of at most one chunk, for
- * SipHash. Returns 0 where the packet is shorter.
+ * seal_data - feeds NH's two numbers for `bytes` of packet data to SipHash. `bytes` is a multiple
+ * of 4 and at most a chunk. Returns 0 where the packet is shorter.
  */
 static __always_inline int seal_data(struct xdp_md *ctx, const struct fast_channel *channel,
                                      struct sip *sip, __u32 bytes, int six)
@@ -77,9 +77,9 @@ static __always_inline int seal_data(struct xdp_md *ctx, const struct fast_chann
 }
 
 /*
- * seal_packet - of the datagram in hand, its UDP length and header as they are, by one of the
- * channel's keys; `high` is the upper half of `edge`. 0 where it cannot be made (data that is too long,
- * or not whole 4 bytes), so 0 is never a right seal here. Its own function, as those of fold.bpf.h.
+ * seal_packet - returns the seal of the current datagram by one of the channel's keys. `high` is
+ * the upper half of `edge`. Returns 0 if the data is too long or not whole words of 4 bytes, so 0
+ * is never a right seal here. A separate function for the same reason as those in fold.bpf.h.
  */
 __noinline __u64 seal_packet(struct xdp_md *ctx, struct fast_channel *channel, __u32 which,
                              __u32 high, int six)

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-#define WORDS_MAX (4 + 2 * (65536 / SEAL_CHUNK)) /* of the largest datagram, for SipHash */
+#define WORDS_MAX (4 + 2 * (65536 / SEAL_CHUNK)) /* SipHash's, for the largest datagram */
 
 #if defined __x86_64__
 #include <immintrin.h>
@@ -14,15 +14,15 @@
 #include <arm_neon.h>
 #endif
 
-/* A seal that is being made. */
+/* A seal that is being computed. */
 struct run {
 	const struct seal_stretch *stretch;
 	const struct seal_key *key;
-	uint64_t words[WORDS_MAX]; /* SipHash has them at the end, in registers */
+	uint64_t words[WORDS_MAX]; /* for SipHash at the end, which needs all registers */
 	uint32_t word_count;
-	uint64_t sums[2]; /* of the chunk so far: one for each pass */
-	uint32_t at;      /* bytes of it */
-	uint8_t rest[8];  /* a pair that is not complete */
+	uint64_t sums[2]; /* NH's two passes over the chunk so far */
+	uint32_t at;      /* bytes of the chunk so far */
+	uint8_t rest[8];  /* an incomplete pair */
 	uint32_t rest_bytes;
 };
 
@@ -55,7 +55,7 @@ __attribute__((target("avx2"))) static uint64_t across(__m256i sum)
 	return (uint64_t)_mm_cvtsi128_si64(half) + (uint64_t)_mm_extract_epi64(half, 1);
 }
 
-/* A multiple of 32 bytes. */
+/* `bytes` is a multiple of 32. */
 __attribute__((target("avx2"))) static void nh_wide(const __u64 *key, const uint8_t *data,
                                                     uint32_t bytes, uint64_t sums[2])
 {
@@ -89,7 +89,7 @@ __attribute__((target("avx512f"))) static inline __m512i nh_eight(__m512i sum, c
 	return _mm512_add_epi64(sum, _mm512_mul_epu32(t, _mm512_srli_epi64(t, 32)));
 }
 
-/* A multiple of 128 bytes. */
+/* `bytes` is a multiple of 128. */
 __attribute__((target("avx512f"))) static void nh_widest(const __u64 *key, const uint8_t *data,
                                                          uint32_t bytes, uint64_t sums[2])
 {
@@ -123,7 +123,7 @@ static inline uint64x2_t nh_two(uint64x2_t sum, const __u64 *key, uint32x4_t dat
 	return vmlal_u32(sum, vmovn_u64(t), vshrn_n_u64(t, 32));
 }
 
-/* A multiple of 32 bytes. */
+/* `bytes` is a multiple of 32. */
 static void nh_wide(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t sums[2])
 {
 	const __u64 *other = key + SEAL_SHIFT / 8;
@@ -144,7 +144,7 @@ static void nh_wide(const __u64 *key, const uint8_t *data, uint32_t bytes, uint6
 
 #endif
 
-/* Whole pairs, within one chunk. */
+/* The data is whole pairs within one chunk. */
 static void nh(const __u64 *key, const uint8_t *data, uint32_t bytes, uint64_t sums[2])
 {
 	uint32_t wide = 0;
@@ -191,7 +191,7 @@ static void run_pairs(struct run *run, const uint8_t *data, uint32_t bytes)
 	}
 }
 
-/* Pieces may end anywhere. */
+/* Adds a piece, which may end anywhere. */
 static void run_add(struct run *run, const uint8_t *data, uint32_t bytes)
 {
 	uint32_t whole;
@@ -230,7 +230,7 @@ static uint64_t run_end(struct run *run)
 	return sip_end(&sip, run->word_count * 8);
 }
 
-/* The header but for the seal, and the length. 2.4: "In KNOCK, KNOCKED and PROBE its upper half is 0" */
+/* Adds header, except the seal, and length. 2.4: "In KNOCK, KNOCKED and PROBE its upper half is 0" */
 static void run_begin(struct run *run, const struct seal_stretch *stretch,
                       const struct seal_key *key, const uint8_t *header, uint32_t bytes,
                       uint64_t edge)

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * seal_words.h - the arithmetic of seals, for user space and for BPF
+ * seal_words.h - the arithmetic of seals (PROTOCOL.md, section 2.4), for user space and for BPF
  *
- * PROTOCOL.md section 2.4: NH (RFC 4418), twice over, shortens what follows a datagram's header;
- * SipHash-2-4 of header, length and what NH has left is the seal. A job's datagrams share one stretch
- * of key for NH; whoever sends has a key of his own for SipHash. Compiled by gcc and by clang -target
- * bpf; includes <linux/types.h> and nothing else.
+ * Two passes of NH (RFC 4418) shorten the data after a datagram's header. The seal is SipHash-2-4
+ * of header, length and NH's results. All datagrams of a job share one stretch of key for NH; each
+ * sender has its own key for SipHash. gcc and clang -target bpf compile this file, so it includes
+ * only <linux/types.h>.
  */
 #ifndef EBPF_SEAL_WORDS_H
 #define EBPF_SEAL_WORDS_H
 
 #include <linux/types.h>
 
-#define SEAL_CHUNK 4096 /* bytes that NH makes two numbers of */
-#define SEAL_SHIFT 16   /* the second pass begins so many bytes into the stretch */
+#define SEAL_CHUNK 4096 /* NH turns these bytes into two numbers */
+#define SEAL_SHIFT 16   /* the second pass begins here in the stretch */
 #define SEAL_STRETCH_BYTES (SEAL_CHUNK + SEAL_SHIFT)
 #define SEAL_PAIRS (SEAL_STRETCH_BYTES / 8)
 
 struct seal_stretch {
-	__u64 pairs[SEAL_PAIRS]; /* of 32-bit words, the first in the low half */
+	__u64 pairs[SEAL_PAIRS]; /* pairs of 32-bit words, the first in the low half */
 };
 
 struct seal_key {
@@ -68,7 +68,7 @@ SEAL_INLINE void sip_word(struct sip *sip, __u64 word)
 	sip->v[0] ^= word;
 }
 
-/* Of a text of whole words, `bytes` long. */
+/* Ends the hash of a text of `bytes` bytes, all in whole words. */
 SEAL_INLINE __u64 sip_end(struct sip *sip, __u32 bytes)
 {
 	sip_word(sip, (__u64)(bytes & 0xff) << 56);
@@ -80,7 +80,7 @@ SEAL_INLINE __u64 sip_end(struct sip *sip, __u32 bytes)
 	return sip->v[0] ^ sip->v[1] ^ sip->v[2] ^ sip->v[3];
 }
 
-/* One pair of NH: each half plus its half of the key, multiplied. */
+/* One step of NH: each half is added to its half of the key, and the sums are multiplied. */
 SEAL_INLINE __u64 nh_pair(__u64 pair, __u64 key)
 {
 	__u32 low = (__u32)pair + (__u32)key, high = (__u32)(pair >> 32) + (__u32)(key >> 32);

@@ -2,19 +2,19 @@
 /*
  * winnow.bpf.c - adds frames up where they arrive, before the network stack sees them
  *
- * An accelerator beneath winnowd's UDP socket: what it does not finish it passes up unchanged, and
- * winnowd does the same on the same slots. fastpath.h is the contract, aggregator/channel/channel_slot.c
- * the machine that this one behaves like. It opens nothing, decides nothing, and sends only
- * what one packet in hand can be turned into.
+ * It is an accelerator beneath winnowd's UDP socket: it passes up unchanged what it does not
+ * finish, and winnowd does the same work on the same slots. fastpath.h is the contract, and this
+ * program behaves like aggregator/channel/channel_slot.c. It opens no slot, decides nothing, and
+ * can only turn the current packet into an answer.
  *
- * The UDP checksum of what comes is not looked at: on a virtual link it may not have been made
- * yet, and on a wire Ethernet has its own. A datagram longer than its PUSH may be several that an
- * offload has put together, so it goes up, where they are told apart.
+ * It does not check the UDP checksum: on a virtual link it may not have been computed yet, and on a
+ * wire Ethernet has its own. A datagram longer than its PUSH may be several that an offload has
+ * merged, so it is passed up and taken apart there.
  */
 
 #include "ebpf/answer.bpf.h"
 
-/* An array that user space has in its memory as well. */
+/* An array that user space also maps into its memory. */
 #define SHARED(name, type_of_values, entries)                                                      \
 	struct {                                                                                   \
 		__uint(type, BPF_MAP_TYPE_ARRAY);                                                  \
@@ -26,7 +26,7 @@
 
 SHARED(settings, struct fast_settings, 1);
 SHARED(channels, struct fast_channel, FAST_CHANNELS_MAX);
-SHARED(slots, struct fast_slot, 1); /* the loader says how many */
+SHARED(slots, struct fast_slot, 1); /* the loader sets the number */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -35,15 +35,15 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* A PUSH of a worker that its seal or token has vouched for. */
+/* A PUSH from a worker whose seal or token is right. */
 struct inbound {
 	__u32 worker; /* below FAST_WORKERS_MAX */
 	__u32 frame;
 	__u32 ack;
 	__u16 window;
-	__u32 body_bytes; /* behind the header */
+	__u32 body_bytes; /* bytes after the header */
 	int marked;       /* ECN: a queue on its way was long */
-	int six;          /* by IPv6: a constant wherever it is used */
+	int six;          /* by IPv6; a constant wherever it is used */
 };
 
 #define ECN_CE 3
@@ -66,8 +66,8 @@ static __always_inline void stat_add(struct fast_channel *channel, enum fast_sta
 }
 
 /*
- * What is known may be 2^31 frames old, where none of this worker's PUSHes came here since then, and look as if it were
- * to come: so what is least behind `most`, which none can pass, is the latest.
+ * If none of this worker's PUSHes came here since, the known number may be 2^31 frames old and look
+ * like a future one. So the number closest behind `most`, which none can pass, is the latest.
  */
 static __always_inline void later_note(__u32 *place, __u32 news, __u32 most)
 {
@@ -82,7 +82,7 @@ static __always_inline void later_note(__u32 *place, __u32 news, __u32 most)
 	}
 }
 
-/* For user space. 8.3: "An ack or pushed after planned is ignored" */
+/* Notes ack and window for user space. 8.3: "An ack or pushed after planned is ignored" */
 static __always_inline void ack_note(struct fast_channel *channel, const struct inbound *in)
 {
 	__u32 most = channel->window_mask + 1, planned = load_now(channel->planned);
@@ -92,7 +92,7 @@ static __always_inline void ack_note(struct fast_channel *channel, const struct 
 	later_note(&channel->room[in->worker], in->ack + window, planned + most);
 }
 
-/* Now and then a PUSH goes up once it is added: user space then looks at all acks and windows. */
+/* Now and then a PUSH goes up after it is added, so that user space looks at all acks and windows. */
 static __always_inline int is_call(const struct fast_channel *channel, __u32 frame)
 {
 	return (~frame & load_now(channel->call_mask)) == 0;
@@ -100,7 +100,7 @@ static __always_inline int is_call(const struct fast_channel *channel, __u32 fra
 
 /* ---- slots ---- */
 
-/* Its own function, so that the verifier walks through the tries only once. */
+/* A separate function, so that the verifier walks through the tries only once. */
 __noinline int slot_wait(struct fast_slot *slot)
 {
 	if (!slot)
@@ -132,7 +132,8 @@ static __always_inline struct fast_slot *slot_of(const struct fast_channel *chan
 /* ---- PUSH ---- */
 
 /*
- * add_runs - add the runs of blocks that are alike, touched or not. Its own function, as those of fold.bpf.h.
+ * add_runs - adds runs of blocks that are all touched or all untouched. A separate function for the
+ * same reason as those in fold.bpf.h.
  */
 __noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask, __u32 packet_at)
 {
@@ -161,7 +162,7 @@ __noinline __u64 add_runs(struct xdp_md *ctx, struct fast_slot *slot, __u64 mask
 	return 0;
 }
 
-/* The usual case first: all blocks, and all of them touched, or none. */
+/* The usual case comes first: blocks from the first on, all touched or all untouched. */
 static __always_inline void block_sums_add(struct xdp_md *ctx, struct fast_slot *slot,
                                            const struct inbound *in)
 {
@@ -180,7 +181,7 @@ static __always_inline void block_sums_add(struct xdp_md *ctx, struct fast_slot 
 	slot->arrived++;
 }
 
-/* The slot is done and locked, and the packet's size and data are the RESULT's. */
+/* Sends the RESULT. The slot is done and locked, and the packet has the RESULT's size and data. */
 static __always_inline int send_result(struct xdp_md *ctx, struct fast_channel *channel,
                                        struct fast_slot *slot, struct answer *answer, int six)
 {
@@ -193,13 +194,13 @@ static __always_inline int send_result(struct xdp_md *ctx, struct fast_channel *
 	return answer_write(ctx, channel, answer, six);
 }
 
-/* May we send to the group, and is it of this packet's family? */
+/* Tells whether we may send to the group and the packet is of its family. */
 static __always_inline int group_ours(const struct fast_channel *channel, int six)
 {
 	return channel->multicast && (six ? channel->group_six[0] != 0 : channel->group_ip != 0);
 }
 
-/* The last PUSH of a frame, under the lock; `quiet`: user space need not see it. */
+/* Completes a frame, under the lock. `quiet` means that user space need not see the PUSH. */
 static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *channel,
                                      struct fast_slot *slot, const struct inbound *in, int quiet)
 {
@@ -222,7 +223,7 @@ static __always_inline int push_last(struct xdp_md *ctx, struct fast_channel *ch
 	return send_result(ctx, channel, slot, &answer, in->six);
 }
 
-/* What is wrong with a PUSH for this slot; _FRAME: that is for user space to say. */
+/* Checks a PUSH against this slot. _FRAME leaves the decision to user space. */
 static __always_inline enum wire_drop push_check(const struct fast_slot *slot,
                                                  const struct inbound *in)
 {
@@ -267,7 +268,7 @@ static __always_inline int push_add(struct xdp_md *ctx, struct fast_channel *cha
 	return verdict_count(FAST_COUNT_ADDED, verdict);
 }
 
-/* Marks on what user space does not see are counted here. */
+/* Congestion marks on packets that user space does not see are counted here. */
 static __always_inline int push_take(struct xdp_md *ctx, struct fast_channel *channel,
                                      const struct inbound *in)
 {
@@ -278,9 +279,9 @@ static __always_inline int push_take(struct xdp_md *ctx, struct fast_channel *ch
 	return verdict;
 }
 
-/* ---- what comes in ---- */
+/* ---- arrivals ---- */
 
-/* Does it carry the token of its worker, or its seal? */
+/* Tells whether the packet carries its worker's token or a right seal. */
 static __always_inline int seal_vouches(struct xdp_md *ctx, struct fast_channel *channel,
                                         const struct wire_header *wire, __u32 worker, int six)
 {
@@ -295,7 +296,7 @@ static __always_inline int seal_vouches(struct xdp_md *ctx, struct fast_channel 
 	return made != 0 && seal == made;
 }
 
-/* This worker is on our side: what we send to the group may reach it. All before the job starts. */
+/* This worker is on our side before the job starts, so packets to the group can reach it. */
 static __always_inline void knock_note(struct xdp_md *ctx, struct fast_channel *channel,
                                        const struct wire_header *wire, int six)
 {
@@ -306,7 +307,7 @@ static __always_inline void knock_note(struct xdp_md *ctx, struct fast_channel *
 		__sync_fetch_and_or(&channel->knocked, 1ULL << worker);
 }
 
-/* Does the datagram come from there? */
+/* Tells whether the datagram comes from this address. */
 static __always_inline int is_home(const struct fast_home *home, const struct wire_header *wire,
                                    int six)
 {
@@ -321,7 +322,7 @@ static __always_inline int is_home(const struct fast_home *home, const struct wi
 	           : ip->saddr == load_now(home->four);
 }
 
-/* The ECN field is the low two bits of the second byte in IPv4, bits 4 and 5 of it in IPv6. */
+/* The ECN field is bits 0 and 1 of the second byte in IPv4, and bits 4 and 5 of it in IPv6. */
 static __always_inline int is_marked(const struct wire_header *wire, int six)
 {
 	__u32 before_wire = HEADERS_BYTES(six) - WIRE_HEADER_BYTES - sizeof(struct ethhdr);
@@ -350,13 +351,13 @@ static __always_inline int wire_receive(struct xdp_md *ctx, struct fast_channel 
 	else if (!channel->sealed && wire->seal != channel->tokens[in.worker])
 		verdict = verdict_count(WIRE_DROP_SEAL, XDP_DROP);
 	else if (kind == WIRE_KNOCK)
-		verdict = XDP_PASS; /* user space says whether it may have moved */
+		verdict = XDP_PASS; /* user space decides whether the worker may have moved */
 	else if (!is_home(&channel->home[in.worker], wire, six))
 		verdict = verdict_count(WIRE_DROP_ADDRESS, XDP_DROP);
 	else if (kind != WIRE_PUSH)
 		verdict = XDP_PASS;
 	else if (channel->sealed && !seal_vouches(ctx, channel, wire, in.worker, six))
-		verdict = XDP_PASS; /* forged, or several that an offload has put together */
+		verdict = XDP_PASS; /* forged, or several datagrams that an offload has merged */
 	else
 		verdict = push_take(ctx, channel, &in);
 	if (verdict != XDP_PASS) {
@@ -366,7 +367,7 @@ static __always_inline int wire_receive(struct xdp_md *ctx, struct fast_channel 
 	return verdict;
 }
 
-/* A datagram to our port. The same checks as packet_parse(). */
+/* Takes a datagram to our port. Makes the same checks as packet_parse(). */
 static __always_inline int xdp_datagram_take(struct xdp_md *ctx, const struct fast_settings *fast,
                                              const struct wire_header *wire, __u32 payload_bytes,
                                              int six)
@@ -386,14 +387,14 @@ static __always_inline int xdp_datagram_take(struct xdp_md *ctx, const struct fa
 	known = load_now(fast->known[wire->channel]);
 	if (known == 0)
 		return verdict_count(WIRE_DROP_CHANNEL, XDP_DROP);
-	known -= FAST_KNOWN_FIRST; /* of a channel of user space alone: no such index */
+	known -= FAST_KNOWN_FIRST; /* no such index if user space serves the channel */
 	channel = bpf_map_lookup_elem(&channels, &known);
 	if (!channel || !load_now(channel->active)) {
 		if (channel && wire->kind == WIRE_KNOCK)
 			knock_note(ctx, channel, wire, six);
 		return verdict_count(FAST_COUNT_PASSED, XDP_PASS);
 	}
-	order_keep(); /* user space fills the channel in, then sets `active` */
+	order_keep(); /* user space fills the channel in before it sets `active` */
 	verdict = wire_receive(ctx, channel, wire, payload_bytes, six);
 	return verdict == XDP_PASS ? verdict_count(FAST_COUNT_PASSED, XDP_PASS) : verdict;
 }
@@ -408,7 +409,7 @@ static __always_inline int is_ours(const struct fast_settings *fast, const __u64
 	return ours && (to[0] | to[1]) != 0;
 }
 
-/* Does the packet hold so many bytes of UDP to us, whole and undivided? */
+/* Tells whether the packet is one whole UDP datagram of `bytes` bytes to us. */
 static __always_inline int four_ours(const struct fast_settings *fast, const struct ethhdr *eth,
                                      __u32 bytes)
 {
@@ -420,7 +421,7 @@ static __always_inline int four_ours(const struct fast_settings *fast, const str
 	       (fast->ip == 0 || ip->daddr == fast->ip);
 }
 
-/* The same by IPv6. What has further headers goes up. */
+/* The same by IPv6. Packets with extension headers are passed up. */
 static __always_inline int six_ours(const struct fast_settings *fast, const struct ethhdr *eth,
                                     __u32 bytes)
 {
@@ -433,8 +434,8 @@ static __always_inline int six_ours(const struct fast_settings *fast, const stru
 }
 
 /*
- * UDP datagrams to us; the rest of the machine's traffic is none of ours. Answers go out from the
- * address that was written to: it must be one machine's.
+ * Takes UDP datagrams to us and leaves the machine's other traffic alone. Answers leave from the
+ * address that the datagram was sent to, so it must be a single host's.
  */
 static __always_inline int packet_take(struct xdp_md *ctx, int six)
 {
@@ -454,10 +455,7 @@ static __always_inline int packet_take(struct xdp_md *ctx, int six)
 	return xdp_datagram_take(ctx, fast, (void *)(udp + 1), bytes - sizeof(*udp), six);
 }
 
-/*
- * A program of its own: the verifier counts the ways through each for itself, and IPv4's is not
- * longer for it.
- */
+/* A separate program, because the verifier counts paths for each program; IPv4's path stays short. */
 SEC("xdp")
 int winnow_six(struct xdp_md *ctx)
 {

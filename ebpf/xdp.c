@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* xdp.c - see xdp.h; all of libbpf that the project uses, by way of bpftool's skeleton */
+/* xdp.c - see xdp.h; the only user of libbpf, through bpftool's skeleton */
 
 #include "ebpf/xdp.h"
 
@@ -27,25 +27,25 @@
 #include "ebpf/winnow.skel.h" /* made by bpftool from winnow.bpf.c */
 
 _Static_assert(sizeof(struct fast_slot) % 8 == 0, "values of a mapped array lie 8-byte aligned");
-_Static_assert(sizeof(struct fast_channel) % 8 == 0, "likewise");
+_Static_assert(sizeof(struct fast_channel) % 8 == 0, "values of a mapped array lie 8-byte aligned");
 _Static_assert(FAST_CHANNELS_MAX + FAST_KNOWN_FIRST <= 256, "an index fits fast_settings.known");
 
 #define SAID_BYTES 160
-#define LEFT_BEHIND "redirect" /* redirect.bpf.c's: DPDK may not live to detach it */
+#define LEFT_BEHIND "redirect" /* redirect.bpf.c's name; DPDK may die before it detaches it */
 
 struct xdp {
 	struct xdp_view view;
 	struct winnow_bpf *skeleton;
-	int link; /* file descriptor; -1: not attached */
+	int link; /* file descriptor, or -1 if not attached */
 	uint32_t slot_count;
-	uint32_t count[FAST_CHANNELS_MAX]; /* each channel's slots; 0: no such channel */
+	uint32_t count[FAST_CHANNELS_MAX]; /* slots of each channel; 0: no such channel */
 	int cpu_count;
-	uint64_t *cpu_values; /* [cpu_count], scratch */
+	uint64_t *cpu_values; /* [cpu_count] values of a counter */
 };
 
-/* ---- what libbpf and the kernel say ---- */
+/* ---- messages of libbpf and the kernel ---- */
 
-/* libbpf complains to a callback without context: here, and the first complaint has the cause. */
+/* libbpf complains to a callback without context. The first complaint names the cause. */
 static _Thread_local char said[SAID_BYTES];
 
 __attribute__((format(printf, 2, 0))) static int listen_in(enum libbpf_print_level level,
@@ -70,28 +70,27 @@ bool xdp_capable(int capability)
 }
 
 /*
- * Without CAP_PERFMON the verifier refuses (EACCES) every place in a packet that is not a constant.
- * Where a container's seccomp profile keeps bpf() from us it says EPERM or, podman's, ENOSYS.
+ * Without CAP_PERFMON the verifier refuses (EACCES) every variable offset into a packet. A
+ * container's seccomp profile that forbids bpf() returns EPERM or, with podman, ENOSYS.
  */
 static int explain_load(struct why *why, int status)
 {
 	if (status == -EPERM || status == -ENOSYS ||
 	    (status == -EACCES && !xdp_capable(CAP_PERFMON)))
 		return why_set(why, -EPERM,
-		               "the kernel does not let us load an XDP program: it takes root, or "
-		               "the capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN%s",
+		               "the kernel does not let winnowd load an XDP program: that takes "
+		               "root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN%s",
 		               status == -EACCES ? "" : ", and seccomp must let bpf() through");
 	if (status == -ENOMEM)
 		return why_set(why, status, "not enough memory for the XDP program's slots");
-	return why_set(
-		why, -EOPNOTSUPP,
-		"this kernel does not take the XDP program (5.18 is the first that can): %s%s%s",
-		strerror(-status), said[0] != '\0' ? "; " : "", said);
+	return why_set(why, -EOPNOTSUPP,
+	               "this kernel refuses the XDP program, which needs Linux 5.18: %s%s%s",
+	               strerror(-status), said[0] != '\0' ? "; " : "", said);
 }
 
 /* ---- attaching ---- */
 
-/* The kernel's entry on a program: its name is "" if the program has gone or is not ours to see. */
+/* The kernel's entry for a program. Its name is "" if the program has gone or we may not see it. */
 static struct bpf_prog_info program_look(uint32_t id)
 {
 	struct bpf_prog_info info = {0};
@@ -119,7 +118,7 @@ static int device_mtu(const char *device)
 	return request.ifr_mtu;
 }
 
-/* The device's: the first of IPv4 where `ip` is 0, and as many of IPv6 as the program takes. */
+/* Adds the device's addresses: the first IPv4 one if `ip` is 0, and IPv6 ones that fit. */
 static void device_addresses(const char *device, bool six, struct fast_settings *settings)
 {
 	struct ifaddrs *all = NULL;
@@ -140,7 +139,7 @@ static void device_addresses(const char *device, bool six, struct fast_settings 
 	freeifaddrs(all);
 }
 
-/* What the program takes, and what it leaves to user space. */
+/* Sets which addresses the program takes. It leaves the others to user space. */
 static void addresses_set(struct fast_settings *settings, const struct xdp_config *config)
 {
 	settings->ip = htonl(config->ip);
@@ -170,8 +169,8 @@ int xdp_taken(const char *device, struct why *why)
 	                              : query.skb_prog_id;
 	info = program_look(id);
 	return why_set(why, -EBUSY,
-	               "%s has another XDP program, \"%s\" (id %u); remove it (ip link set dev %s "
-	               "xdp off, or end its owner)",
+	               "%s has another XDP program, \"%s\" (id %u); end its owner, or remove it "
+	               "with: ip link set dev %s xdp off",
 	               device, info.name[0] != '\0' ? info.name : "?", id, device);
 }
 
@@ -183,13 +182,14 @@ static int explain_attach(struct why *why, const char *device, const char *mode,
 		               device);
 	if (xdp_taken(device, why) == -EBUSY)
 		return -EBUSY;
-	return why_set(why, -EOPNOTSUPP,
-	               "%s does not take XDP in %s mode (%s): the driver cannot, or not with an "
-	               "MTU of %d (try 3498), or the kernel is older than 5.18",
-	               device, mode, strerror(-status), device_mtu(device));
+	return why_set(
+		why, -EOPNOTSUPP,
+		"%s refuses XDP in %s mode (%s): its driver does not support it, or not with "
+		"an MTU of %d (try 3498), or the kernel is older than 5.18",
+		device, mode, strerror(-status), device_mtu(device));
 }
 
-/* The link is not pinned, so the program leaves with its last descriptor: with us. */
+/* The link is not pinned, so the program leaves with its last descriptor when this process ends. */
 static int attach_as(struct xdp *xdp, const char *device, enum xdp_mode mode, struct why *why)
 {
 	bool native = mode == XDP_MODE_NATIVE;
@@ -218,7 +218,7 @@ static int xdp_attach(struct xdp *xdp, const struct xdp_config *config, struct w
 	status = attach_as(xdp, config->device, XDP_MODE_NATIVE, why);
 	if (status != -EOPNOTSUPP)
 		return status;
-	/* Whatever is in native mode's way, generic mode may do without. */
+	/* Generic mode may work where native mode does not. */
 	xdp->view.note = *why;
 	return attach_as(xdp, config->device, XDP_MODE_GENERIC, why);
 }
@@ -230,7 +230,7 @@ static size_t map_bytes(const struct bpf_map *map)
 	return (size_t)bpf_map__value_size(map) * bpf_map__max_entries(map);
 }
 
-/* map_memory - the values of a mapped array, which lie as in an array of C. */
+/* map_memory - maps the values of an array, which lie as in an array of C. */
 static void *map_memory(const struct bpf_map *map)
 {
 	void *memory =
@@ -280,11 +280,11 @@ int xdp_open(const struct xdp_config *config, struct xdp **out, struct why *why)
 	int status;
 
 	if (config->slot_count < 1 || config->slot_count > XDP_SLOTS_MAX)
-		return why_set(why, -EINVAL, "%u slots: 1 to %u are possible", config->slot_count,
-		               XDP_SLOTS_MAX);
+		return why_set(why, -EINVAL, "%u slots are out of range: want 1 to %u",
+		               config->slot_count, XDP_SLOTS_MAX);
 	xdp = calloc(1, sizeof(*xdp));
 	if (xdp == NULL)
-		return why_set(why, -ENOMEM, "not enough memory");
+		return why_set(why, -ENOMEM, "out of memory");
 	xdp->link = -1;
 	xdp->slot_count = config->slot_count;
 	status = xdp_load(xdp, why);
@@ -332,19 +332,19 @@ int xdp_sweep(const char *device, struct why *why)
 	if (err == 0)
 		return 1;
 	return why_set(why, err,
-	               "%s still has the XDP program of a winnowd before this one, and it cannot "
-	               "be taken off: %s: ip link set dev %s xdp off",
+	               "%s still has the XDP program of an earlier winnowd, which cannot be "
+	               "removed (%s); remove it with: ip link set dev %s xdp off",
 	               device, strerror(-err), device);
 }
 
-/* ---- what others ask for ---- */
+/* ---- queries ---- */
 
 const struct xdp_view *xdp_look(const struct xdp *xdp)
 {
 	return &xdp->view;
 }
 
-/* The kernel takes the device out of the link when it goes. */
+/* When a device goes away the kernel removes it from the link. */
 bool xdp_attached(const struct xdp *xdp)
 {
 	struct bpf_link_info info = {0};
@@ -375,7 +375,7 @@ void xdp_counters(const struct xdp *xdp, uint64_t out[FAST_COUNTER_COUNT])
 
 /* ---- channels ---- */
 
-/* Do slots [first, first + count) belong to nobody? If not, where does the one in the way end? */
+/* Tells whether slots [first, first + count) are free. If not, *next is the end of those in the way. */
 static bool range_free(const struct xdp *xdp, uint32_t first, uint32_t count, uint32_t *next)
 {
 	for (int i = 0; i < FAST_CHANNELS_MAX; i++) {
@@ -415,11 +415,11 @@ int xdp_channel_open(struct xdp *xdp, uint16_t id, uint32_t window)
 	return index;
 }
 
-/* Programs run as readers of RCU, and a global barrier waits for all of those. */
+/* Programs run as RCU readers, and a global barrier waits for all readers. */
 static void wait_for_programs(void)
 {
 	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0)
-		usleep(20000); /* a kernel without: no program runs for nearly as long */
+		usleep(20000); /* without membarrier: no program runs for nearly as long */
 }
 
 void xdp_known(struct xdp *xdp, uint16_t id, bool known)

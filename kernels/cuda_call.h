@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuda_call.h - chains of CUDA's calls, of which the first that fails is explained; a thread's visit
- * to a GPU
+ * cuda_call.h - runs CUDA calls one after the other and explains the first failure; switches a thread
+ * to a GPU and back
  */
 #ifndef KERNELS_CUDA_CALL_H
 #define KERNELS_CUDA_CALL_H
@@ -11,14 +11,14 @@
 
 #include "bitmap/why.h"
 
-/* -EIO. */
+/* Returns -EIO. */
 static inline int cuda_failed(struct why *why, const char *call, int device, cudaError_t err)
 {
-	(void)cudaGetLastError(); /* it is ours: the caller's next check must not find it */
+	(void)cudaGetLastError(); /* our error, which the caller's next check must not find */
 	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, cudaGetErrorString(err));
 }
 
-/* Where `err` is 0: an error into it, as -EIO, and `why`, under this name. "Not ready" is none. */
+/* If `err` is 0 and the call fails, sets it to -EIO and `why`. "Not ready" is not a failure. */
 #define TRY_CUDA_AS(err, device, name, value)                                                      \
 	do {                                                                                       \
 		cudaError_t tried_ = (err) == 0 ? (cudaError_t)(value) : cudaSuccess;              \
@@ -35,9 +35,9 @@ struct cuda_visit {
 };
 
 /*
- * Switch the thread to a GPU and to relaxed capture mode. In the other modes, while another thread
- * captures a graph, even a query fails and invalidates the capture. A thread of ours, with NULL, does
- * not leave: going back might create a context where it was.
+ * Switches the thread to a GPU and to relaxed capture mode. In the other modes, while another
+ * thread captures a graph, even a query fails and invalidates the capture. Our own threads pass
+ * NULL and do not leave, because going back might create a context on the earlier GPU.
  */
 static inline int cuda_enter(int device, struct cuda_visit *before, struct why *why)
 {
@@ -49,7 +49,7 @@ static inline int cuda_enter(int device, struct cuda_visit *before, struct why *
 	TRY_CUDA(err, device, cudaGetDevice, (&before->device));
 	if (before->device != device)
 		TRY_CUDA(err, device, cudaSetDevice, (device));
-	/* Not earlier, because this call creates a context on the thread's current GPU. */
+	/* This call must come last, because it creates a context on the thread's current GPU. */
 	if (err == 0)
 		(void)cudaThreadExchangeStreamCaptureMode(&before->mode);
 	return err;

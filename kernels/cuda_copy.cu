@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * cuda_copy.cu - blocks of a tensor into frames, and frames into a tensor, unchanged or as int32
+ * cuda_copy.cu - copies blocks of a tensor into frames and back, unchanged or as int32
  *
- * CTAs share the frames evenly, or have a run each. A CTA takes one plan after the other: it loads the plan into shared
- * memory once, and computes the rank of each of its words. A warp takes one frame: it lists up to 64
- * of the frame's blocks, each lane finding one by its rank, and copies them unit by unit, four per lane
- * under way. Units are as wide as the tensor is aligned, and adjacent in the frame, so whole lines cross
- * the bus.
+ * CTAs share the frames evenly, or each takes one run. For each plan a CTA loads the plan into
+ * shared memory once, and computes the rank of each of its words. A warp takes one frame: it lists
+ * up to 64 of the frame's blocks, of which each lane finds one by its rank, and copies them unit by
+ * unit, with four per lane in flight. Units are as wide as the tensor is aligned, and adjacent in
+ * the frame, so whole lines cross the bus.
  */
 
 #include <assert.h>
@@ -15,15 +15,15 @@
 #include "ebpf/deal.h"
 #include "kernels/cuda_impl.h"
 
-#define LIST_BLOCKS 64u /* of a frame, at a time */
-#define UNDER_WAY 4     /* units a lane */
-#define COPY_CTAS 4     /* that fit a multiprocessor, at least */
+#define LIST_BLOCKS 64u /* blocks of a frame that are listed at a time */
+#define UNDER_WAY 4     /* units of a lane in flight */
+#define COPY_CTAS 4     /* the least number that fits a multiprocessor */
 
 struct copy_job {
 	struct gpu_copy copy;
-	uint32_t per_cta; /* frames; 0: each CTA has the run of its number */
+	uint32_t per_cta; /* frames; 0: each CTA takes the run of its number */
 };
-static_assert(sizeof(copy_job) <= 4096, "an argument has no more");
+static_assert(sizeof(copy_job) <= 4096, "a kernel's arguments have at most 4096 bytes");
 
 /* Shared memory of a CTA. */
 struct copy_shared {
@@ -33,7 +33,7 @@ struct copy_shared {
 	uint32_t lists[CTA_WARPS][LIST_BLOCKS];
 };
 
-/* A run's plan, and as much of its bitmaps as has bits. Which are our own does not matter for what comes in. */
+/* Loads a run's plan, and the used part of its bitmaps. A copy in does not need our own blocks. */
 template <bool OUT>
 static __device__ __forceinline__ void share_plan(copy_shared *shared, const struct gpu_run &run)
 {
@@ -48,7 +48,7 @@ static __device__ __forceinline__ void share_plan(copy_shared *shared, const str
 		[&](uint32_t i, uint32_t word) { to[place(i)] = word; });
 }
 
-/* Compute the ranks, each thread that of the word after its own; all call it. */
+/* Computes the ranks, each thread that of the word after its own; all threads call it. */
 static __device__ __forceinline__ void rank_words(copy_shared *shared, uint32_t words)
 {
 	const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -70,13 +70,13 @@ static __device__ __forceinline__ void rank_words(copy_shared *shared, uint32_t 
 		shared->ranks[0] = 0;
 }
 
-/* The block of the union, counted from the segment's first one, that has so many before it. */
+/* Finds the block of the union, counted from the segment's first, with `rank` others before it. */
 static __device__ __forceinline__ uint32_t block_of_rank(const copy_shared &shared, uint32_t rank)
 {
 	uint32_t word = 0, bit = 0;
 	uint64_t bits;
 
-	/* Of the words with so many bits before them, or fewer, the last. */
+	/* Finds the last word with at most `rank` bits before it. */
 #pragma unroll
 	for (uint32_t step = GPU_PLAN_WORDS / 2; step > 0; step /= 2)
 		word += shared.ranks[word + step] <= rank ? step : 0;
@@ -96,9 +96,9 @@ static __device__ __forceinline__ uint32_t block_of_rank(const copy_shared &shar
 }
 
 /*
- * List the blocks of the union from `rank` to rank + count - 1, or only our own among them if OUT,
- * by their distance in the tensor, in blocks, from the segment's first one. Each lane finds one of
- * them, so that few blocks in many words take no longer than many in few. Returns their number.
+ * Lists the blocks of the union from `rank` to rank + count - 1, or only our own among them if OUT,
+ * as distances in the tensor, in blocks, from the segment's first. Each lane finds one, so that few
+ * blocks in many words take no longer than many in few. Returns their number.
  */
 template <bool OUT>
 static __device__ __forceinline__ uint32_t list_blocks(const copy_shared &shared, uint32_t rank,
@@ -133,8 +133,8 @@ static __device__ __forceinline__ float power(int exponent)
 }
 
 /*
- * As fixed_encode() and fixed_decode() of bitmap.h: round to nearest, ties to even. The scale may be
- * out of the range of f32, so it is applied in two halves.
+ * Converts like fixed_encode() and fixed_decode() of bitmap.h: to nearest, ties to even. The scale
+ * may be out of the range of f32, so it is applied in two halves.
  */
 template <bool OUT>
 static __device__ __forceinline__ uint32_t convert(const struct gpu_plan &plan, uint32_t word)
@@ -149,13 +149,13 @@ static __device__ __forceinline__ uint32_t convert(const struct gpu_plan &plan, 
 }
 
 /*
- * The places of a frame's units: `block_bytes` from `offset` on of each of its blocks. Units are in the
- * tensor, or all of one is after its end.
+ * The places of a frame's units: `block_bytes` of each of its blocks, from `offset` on. A unit lies
+ * in the tensor, or wholly after its end.
  */
 struct copy_frame {
 	unsigned char *tensor; /* the segment's first block */
 	unsigned char *frame;
-	uint64_t tensor_bytes; /* from `tensor` to the end */
+	uint64_t tensor_bytes; /* from `tensor` to the tensor's end */
 	const uint32_t *list;
 	uint32_t blocks, block_bytes, offset;
 };
@@ -165,12 +165,12 @@ static __device__ __forceinline__ void copy_units(const struct gpu_plan &plan, c
 {
 	const uint32_t each = f.block_bytes / WIDTH, total = f.blocks * each;
 	const uint32_t inverse = inverse_of(each);
-	constexpr uint32_t under_way = FIXED && !OUT ? UNDER_WAY / 2 : UNDER_WAY; /* it divides */
+	constexpr uint32_t under_way = FIXED && !OUT ? UNDER_WAY / 2 : UNDER_WAY; /* a divisor */
 
 	for (uint32_t first = threadIdx.x % 32; first < total; first += 32 * under_way) {
 		unit<WIDTH> units[under_way];
 
-		/* Where unit `index` is in the tensor; its end: nowhere. */
+		/* Returns where unit `index` is in the tensor, or the tensor's end for none. */
 		const auto place = [&](uint32_t index) {
 			const uint32_t block = divide(index, inverse);
 
@@ -211,7 +211,7 @@ static __device__ __forceinline__ void copy_listed(const struct gpu_plan &plan, 
 	uint64_t aligned =
 		reinterpret_cast<uintptr_t>(f.tensor) | plan.block_bytes | plan.part_bytes;
 
-	/* Narrower ones where the tensor ends within the frame's last block. */
+	/* Units are narrower where the tensor ends within the frame's last block. */
 	if (f.blocks > 0 &&
 	    (f.list[f.blocks - 1] + UINT64_C(1)) * plan.block_bytes > f.tensor_bytes)
 		aligned |= f.tensor_bytes;
@@ -295,7 +295,7 @@ int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream)
 
 	assert(copy->run_count > 0 && copy->run_count <= GPU_RUNS_MAX && copy->frame_count > 0);
 	job.copy = *copy;
-	/* CTAs of a few frames are soon gone: then no run waits for another's plan. */
+	/* With few frames each run has a CTA of its own, so that no run waits for another's plan. */
 	if (copy->frame_count > CTA_WARPS * copy->run_count) {
 		ctas = (copy->frame_count + CTA_WARPS - 1) / CTA_WARPS;
 		ctas = ctas < most ? ctas : most;

@@ -2,9 +2,9 @@
 /*
  * cuda_impl.h - shared by the kernels: launching, units of memory, the word at the end
  *
- * Private to *.cu. Kernels are launched by launch(), because only nvcc understands <<<>>>, and g++
- * compiles them, too, for an emulated CUDA. A unit is the 2 to 16 bytes that a lane reads or writes at once: the
- * widest to which all addresses are aligned.
+ * Private to *.cu. launch() starts kernels, because only nvcc understands <<<>>>, and g++ also
+ * compiles them for an emulated CUDA. A unit is the 2 to 16 bytes that a lane reads or writes at
+ * once, the widest to which all addresses are aligned.
  */
 #ifndef KERNELS_CUDA_IMPL_H
 #define KERNELS_CUDA_IMPL_H
@@ -31,7 +31,7 @@ static inline cudaError_t launch(void (*kernel)(J), uint32_t ctas, void *stream,
 	                        static_cast<cudaStream_t>(stream));
 }
 
-/* Make the driver load both kernels of a file now instead of at their first launch. */
+/* Makes the driver load both kernels of a file now instead of at their first launch. */
 template <typename J> static inline cudaError_t load(void (*one)(J), void (*other)(J))
 {
 	struct cudaFuncAttributes ignored;
@@ -48,13 +48,13 @@ using vector_of = std::conditional_t<
 	std::conditional_t<BYTES == 8, uint2,
                            std::conditional_t<BYTES == 4, unsigned, unsigned short>>>;
 
-/* A unit of any size as words. */
+/* A unit of any size, as words. */
 template <uint32_t BYTES> struct unit {
 	static constexpr uint32_t words = (BYTES + 3) / 4;
 	uint32_t word[words];
 };
 
-/* Data is read only once, so bypass the caches. */
+/* Data is read only once, so the load bypasses the caches. */
 template <uint32_t BYTES>
 static __device__ __forceinline__ unit<BYTES> load_unit(const unsigned char *at)
 {
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void store_unit(unsigned char *at, const unit<
 	__stcs(reinterpret_cast<vector_of<BYTES> *>(at), value);
 }
 
-/* The widest unit to which all addresses and sizes in `bits`, ORed together, are aligned. */
+/* The widest unit to which all addresses and sizes in `bits`, which are ORed together, are aligned. */
 static __host__ __device__ inline uint32_t unit_bytes(uint64_t bits)
 {
 	return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
@@ -95,8 +95,8 @@ static __device__ __forceinline__ uint32_t divide(uint32_t number, uint32_t inve
 }
 
 /*
- * Call store(i, load(i)) for each i below `count`; all threads of a CTA call it. A thread has STEPS loads
- * under way before it stores the first: one after the other, each would wait for the bus, or for the L2 cache.
+ * Calls store(i, load(i)) for each i below `count`; all threads of a CTA call it. A thread has
+ * STEPS loads in flight, because one after the other each would wait for the bus or the L2 cache.
  */
 template <uint32_t STEPS, typename L, typename S>
 static __device__ __forceinline__ void each_of(uint32_t count, L load, S store)
@@ -138,7 +138,7 @@ static __device__ __forceinline__ bool last_cta(uint32_t *ticket)
 }
 
 /*
- * Store the word; all threads of the CTA call it. A reader of the word also sees everything that
+ * Stores the word; all threads of the CTA call it. A reader of the word also sees everything that
  * the threads have written or seen written.
  */
 static __device__ __forceinline__ void tell(const struct gpu_word &word)

@@ -14,13 +14,13 @@
 extern "C" {
 #endif
 
-/* Make the driver load them for the current device; may wait for all its work, and allocate. */
+/* Make the driver load kernels for the current device. They may wait for its work, and allocate. */
 int cuda_scan_load(void);
 int cuda_copy_load(void);
 
 int cuda_scan(const struct gpu_scan *scan, uint32_t processors, void *stream);
 
-/* At most so many CTAs of 256 threads are used, or one for each run if these have eight frames or fewer on average. */
+/* Uses at most `most` CTAs of 256 threads, or one a run if runs have eight frames on average. */
 int cuda_copy(const struct gpu_copy *copy, uint32_t most, void *stream);
 
 #ifdef __cplusplus

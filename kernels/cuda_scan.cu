@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * cuda_scan.cu - one bit per block, and the largest magnitude of each range of blocks, in one pass
+ * cuda_scan.cu - finds one bit per block, and the largest magnitude of each range, in one pass
  *
- * A warp takes a piece of at most 16 KB at a time, in steps of one unit a lane, and loads eight steps
- * before it looks at the first. Units are as wide as the blocks are aligned, so none has parts of two
- * blocks; of blocks of 2, 4 or 8 bytes one has several. A step costs more than a vote only where it
- * finds something, and where blocks are large (EACH 0) eight steps have one vote.
+ * A warp takes a piece of at most 16 KB at a time, in steps of one unit per lane, and loads eight
+ * steps before it looks at the first. Units are as wide as the blocks are aligned, so no unit has
+ * parts of two blocks, but it may hold several blocks of 2, 4 or 8 bytes. A step costs more than a
+ * vote only where it finds something. Where blocks are large (EACH 0) eight steps share one vote.
  *
  * Bits are collected in the GPU's memory, with one atomic operation for many blocks; the last CTA
  * copies them to pinned memory. Floats without their sign sort like unsigned integers.
@@ -16,16 +16,16 @@
 #include "kernels/cuda_impl.h"
 
 #define PIECE_BYTES 16384u
-#define PIECE_STEPS 8u  /* that are loaded at once */
-#define STEP_BYTES 512u /* of the widest units */
-#define SCAN_CTAS 4     /* that fit a multiprocessor, at least */
+#define PIECE_STEPS 8u  /* steps that are loaded at once */
+#define STEP_BYTES 512u /* with the widest units */
+#define SCAN_CTAS 4     /* the least number that fits a multiprocessor */
 
 struct scan_job {
 	const unsigned char *data;
 	uint64_t bytes;
 	uint32_t block_bytes;
 	uint32_t block_inverse; /* in a group of one block each byte is in block 0 */
-	uint32_t step_shift;    /* a step has 1 << step_shift whole blocks; 0: it has not */
+	uint32_t step_shift;    /* a step has 1 << step_shift whole blocks, or none if this is 0 */
 	/* A piece lies within a group of blocks, and a group within a range. */
 	uint32_t group_blocks, group_pieces, piece_count;
 	uint32_t range_blocks;
@@ -38,8 +38,8 @@ struct scan_job {
 /* ---- findings of a lane ---- */
 
 /*
- * What is not zero in a unit, and with RANGE its largest magnitude. If it has several blocks, one bit
- * for each of them.
+ * Returns 0 if the unit is zero. If it has several blocks, one bit is set for each that is not.
+ * With RANGE it also raises *top to the unit's largest magnitude.
  */
 template <bool RANGE, uint32_t EACH, uint32_t BYTES>
 static __device__ __forceinline__ uint32_t look(const scan_job &job, const unit<BYTES> &seen,
@@ -97,7 +97,7 @@ struct scan_open {
 	uint32_t word, bits;
 };
 
-/* Set bits of all lanes: each has those of blocks from `block` on, ascending, in one word. */
+/* Notes set bits of all lanes. Each lane has those of blocks from `block` on, in one word. */
 static __device__ __forceinline__ void note(const scan_job &job, scan_open *open, uint32_t block,
                                             uint32_t bits)
 {
@@ -115,11 +115,11 @@ static __device__ __forceinline__ void note(const scan_job &job, scan_open *open
 	}
 }
 
-/* The same of steps that have whole blocks, from `first` on: 32 blocks at a time, one for each lane. */
+/* The same for steps with whole blocks from `first` on: 32 at a time, one for each lane. */
 static __device__ __forceinline__ void note_blocks(const scan_job &job, uint32_t votes,
                                                    uint32_t first, scan_open *open)
 {
-	const uint32_t lanes = 32 >> job.step_shift; /* that share a block */
+	const uint32_t lanes = 32 >> job.step_shift; /* lanes that share a block */
 	const uint32_t each = UINT32_MAX >> (32 - lanes);
 
 #pragma unroll 1
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void note_blocks(const scan_job &job, uint32_t
 	}
 }
 
-/* Note the blocks of so many steps, which begin at byte `from` of a group. */
+/* Notes the blocks of PIECE_STEPS steps that begin at byte `from` of a group. */
 template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void
 note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_t first,
@@ -171,8 +171,9 @@ note_steps(const scan_job &job, const unit<WIDTH> (&units)[PIECE_STEPS], uint32_
 }
 
 /*
- * Scan bytes [from, to) of the group of blocks that begins with block `first`, at `group`. EACH: the
- * blocks of a unit. 0: no step has parts of two blocks; 1: no unit has. With more the group is one piece.
+ * Scans bytes [from, to) of the group of blocks at `group`, which begins with block `first`. EACH
+ * is 0 if no step has parts of two blocks, 1 if no unit has, and otherwise the blocks in a unit;
+ * then the group is one piece.
  */
 template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void scan_piece(const scan_job &job, const unsigned char *group,
@@ -203,12 +204,12 @@ static __device__ __forceinline__ void scan_piece(const scan_job &job, const uns
 	top = __reduce_max_sync(ALL_LANES, top);
 	if (lane == 0 && open.bits != 0)
 		atomicOr(job.bits + open.word, open.bits);
-	/* Most pieces of a range change nothing, and the atomic operations of all would queue. */
+	/* Most pieces of a range change nothing, and all their atomic operations would queue. */
 	if (RANGE && lane == 0 && top > __ldcg(job.ranges + first / job.range_blocks))
 		atomicMax(job.ranges + first / job.range_blocks, top);
 }
 
-/* ---- all of it ---- */
+/* ---- the kernel ---- */
 
 template <bool RANGE, uint32_t WIDTH, uint32_t EACH>
 static __device__ __forceinline__ void scan_pieces(const scan_job &job)
@@ -267,7 +268,7 @@ static void set_care(scan_job *job, enum dtype dtype)
 	job->care_even = dtype == DTYPE_F64 ? UINT32_MAX : job->care_odd;
 }
 
-/* Group small blocks, cut large ones into pieces. */
+/* Groups small blocks, and cuts large ones into pieces. */
 static void set_pieces(scan_job *job, uint64_t blocks)
 {
 	uint64_t pieces;

@@ -17,8 +17,8 @@ enum { SCANS, OUT, IN, STREAMS };
 struct gpu {
 	int device, processors;
 	cudaStream_t stream[STREAMS];
-	struct gpu_memory *memory; /* the caller's */
-	struct why *why;           /* of what gpu_thread_run() does */
+	struct gpu_memory *memory; /* owned by the caller */
+	struct why *why;           /* receives the error of gpu_thread_run()'s work */
 	int err;
 };
 
@@ -34,12 +34,11 @@ static int no_device(struct why *why, cudaError_t err)
 	if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
 		return why_set(why, -ENODEV, "there is no CUDA driver (libcuda.so.1) here");
 	if (err == cudaErrorInsufficientDriver)
-		return why_set(
-			why, -ENODEV,
-			"the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: it "
-			"needs a newer driver or a build with an older CUDA",
-			version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
-			CUDART_VERSION % 1000 / 10);
+		return why_set(why, -ENODEV,
+		               "the driver is for CUDA %d.%d, winnow-cuda.so was built with %d.%d: "
+		               "install a newer driver, or build with an older CUDA",
+		               version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
+		               CUDART_VERSION % 1000 / 10);
 	return why_set(why, -ENODEV, "cudaGetDeviceCount: %s", cudaGetErrorString(err));
 }
 
@@ -58,7 +57,7 @@ static int memory_locate(const void *memory, int *device, struct why *why)
 	if (!atomic_load(&there) && (state != cudaSuccess || count == 0))
 		return no_device(why, state != cudaSuccess ? state : cudaErrorNoDevice);
 	atomic_store(&there, true);
-	/* Fails mostly for what was done before, on the thread's GPU. */
+	/* Mostly this fails because of earlier work on the thread's GPU. */
 	(void)cudaGetDevice(&current);
 	TRY_CUDA(err, current, cudaPointerGetAttributes, (&found, memory));
 	if (err != 0)
@@ -71,7 +70,7 @@ static int memory_locate(const void *memory, int *device, struct why *why)
 
 /* ---- marks ---- */
 
-/* Is it part of a capture, also by way of the legacy stream, which waits for those that are? */
+/* Refuses a stream in a capture, and the legacy stream while a capture would make it fail. */
 static int refuse_capture(int device, cudaStream_t stream, struct why *why)
 {
 	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -124,8 +123,8 @@ static int mark_set(int device, void *stream, struct gpu_mark **out, struct why 
 /* ---- opening ---- */
 
 /*
- * Do this in a thread that lives on the GPU. The caller's may be on another one where it has no context: Python's
- * new threads all are on the first GPU, and going back there would create one.
+ * Runs `work` in a thread that stays on the GPU. The caller's thread may have no context on its own
+ * GPU (Python's new threads all are on the first one), and going back would create one there.
  */
 static int gpu_thread_run(struct gpu *gpu, void *(*work)(void *), struct why *why)
 {
@@ -140,8 +139,8 @@ static int gpu_thread_run(struct gpu *gpu, void *(*work)(void *), struct why *wh
 }
 
 /*
- * Frames come before other work, since workers wait for them; a scan is work like any other. A kernel,
- * or CUDA's own that fills memory, is loaded when it is first used, which may wait.
+ * Frames have priority over other work, because workers wait for them; a scan has none. A kernel,
+ * or CUDA's own that fills memory, is loaded at its first use, which may wait.
  */
 static void *open_all(void *context)
 {
@@ -262,7 +261,7 @@ static int copies_follow(struct gpu *gpu, void *stream, struct why *why)
 	return err;
 }
 
-/* Once a kernel has failed, all calls do. */
+/* Once a kernel has failed, all calls fail. */
 static int gpu_well(struct gpu *gpu, struct why *why)
 {
 	int err = cuda_enter(gpu->device, NULL, why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu.h - what a communicator asks of a GPU: scan a tensor, copy frames out of it and into it
+ * gpu.h - the interface to a GPU: scan a tensor, copy frames out of it and into it
  *
  * All code that needs CUDA is in a separate object, winnow-cuda.so, which the library opens when a
  * tensor is on a GPU. It exports the table below. Its users neither see CUDA types nor link CUDA.
@@ -11,7 +11,7 @@
  *
  * Functions that can fail return 0, -EINVAL (the caller's mistake), -ENODEV, -ENOMEM or -EIO (the
  * GPU or its driver), and explain it in `why`. Any thread may call locate(), mark(), unmark(), open()
- * and follow(); one at a time the others.
+ * and follow(); only one at a time may call the others.
  */
 #ifndef KERNELS_GPU_H
 #define KERNELS_GPU_H
@@ -25,9 +25,9 @@
 
 #define GPU_PLUGIN_SYMBOL "winnow_gpu"
 
-#define GPU_PLAN_WORDS 256 /* of a segment's bitmap */
-#define GPU_RUNS_MAX 128   /* of one copy */
-#define GPU_BUS_CTAS 32    /* of a large copy: with 16 KB under way in each they saturate the bus */
+#define GPU_PLAN_WORDS 256 /* in a segment's bitmap */
+#define GPU_RUNS_MAX 128   /* in one copy */
+#define GPU_BUS_CTAS 32    /* in a large copy; with 16 KB in flight in each they saturate the bus */
 
 struct gpu;
 
@@ -37,15 +37,15 @@ struct gpu_word {
 };
 
 /*
- * A scan: one bit per block, and the largest magnitude of every range of blocks: the element with
- * the largest absolute value, as f32 without its sign. Both are computed in `scratch` and then
- * copied to `found`: first the words of the bitmap, then a uint32_t for each range.
+ * A scan finds one bit per block, and the largest magnitude (absolute value, as f32 bits) in every
+ * range of blocks. Both are computed in `scratch` and then copied to `found`: first the words of
+ * the bitmap, then a uint32_t for each range.
  */
 struct gpu_scan {
-	void *clear; /* device memory that is zeroed before the scan; or NULL */
+	void *clear; /* device memory to zero before the scan, or NULL */
 	uint64_t clear_bytes;
 	struct bitmap_tensor tensor; /* up to 2^31 blocks */
-	uint64_t range_blocks;       /* a multiple of 64; 0: no magnitudes. f32 only */
+	uint64_t range_blocks;       /* a multiple of 64; 0: no magnitudes; only for f32 */
 	/* Both aligned to 16. */
 	uint32_t *scratch; /* device, gpu_scan_room() + 1; zero before and after */
 	uint32_t *found;   /* pinned, gpu_scan_room() */
@@ -68,30 +68,30 @@ struct gpu_plan {
 	const uint8_t *send; /* the tensors, on the device, aligned for their elements */
 	uint8_t *recv;
 	uint64_t tensor_bytes;
-	uint64_t first_index;        /* the shard's block that bit 0 stands for: ebpf/deal.h */
+	uint64_t first_index;        /* the shard's index (deal.h) of the block of bit 0 */
 	uint8_t *out, *in;           /* frames of each direction, pinned, aligned to 16 */
 	uint32_t shard, shard_count; /* shard < shard_count */
 	uint32_t block_bytes;
 	uint32_t frame_blocks;            /* at least 1 */
 	uint32_t block_parts, part_bytes; /* frames per block, and bytes in each but the last */
 	uint32_t frame_first, frame_mask, frame_stride; /* the stride is a multiple of 16 */
-	uint32_t fixed; /* f32 goes out as int32, times 2^shift, and comes back over divisor */
+	uint32_t fixed; /* f32 goes out as int32, times 2^shift; sums are divided */
 	int32_t shift;  /* -200 .. 200 */
 	float divisor;
-	uint64_t united[GPU_PLAN_WORDS], own[GPU_PLAN_WORDS]; /* zero past the last block */
+	uint64_t united[GPU_PLAN_WORDS], own[GPU_PLAN_WORDS]; /* zero after the last block */
 };
 
 /* Consecutive frames of one plan. */
 struct gpu_run {
 	const struct gpu_plan *plan;
-	uint32_t words; /* of the plan's bitmaps: the bus carries no more */
+	uint32_t words; /* of the plan's bitmaps that cross the bus */
 	uint32_t frame, count;
-	uint32_t before; /* total frames of the runs before it */
+	uint32_t before; /* frames in all runs before it */
 };
 
 /*
- * A copy. Out: our own blocks of each frame, without gaps, into the frame; a short last block is
- * padded with zeros. In: all blocks of each frame into the tensor.
+ * A copy. Out: copies our blocks of each frame into the frame without gaps, and pads a short last
+ * block with zeros. In: copies all blocks of each frame into the tensor.
  */
 struct gpu_copy {
 	bool out;
@@ -101,7 +101,7 @@ struct gpu_copy {
 	struct gpu_run runs[GPU_RUNS_MAX]; /* [run_count] */
 };
 
-/* Memory that exists as long as the GPU is open, zeroed at first. At open, places are NULL. */
+/* Memory that exists while the GPU is open, zeroed at first. Before open() places are NULL. */
 struct gpu_memory {
 	struct gpu_area {
 		uint8_t *at;
@@ -114,32 +114,32 @@ struct node_calls;
 
 struct gpu_calls {
 	const char *version;           /* WINNOW_VERSION of the build */
-	const struct node_calls *node; /* NULL: the build knows no NCCL */
+	const struct node_calls *node; /* NULL if the build has no NCCL */
 
-	/* The GPU that this memory belongs to. -ENODEV: there is none. */
+	/* Finds the GPU that this memory belongs to. -ENODEV if there is none. */
 	int (*locate)(const void *memory, int *device, struct why *why);
 
 	/*
-	 * mark - the end of the work that is now in a stream of the GPU's; NULL is the default stream.
-	 * -EINVAL: the stream is another GPU's, or is being captured into a graph.
-	 * is_past - has the GPU come to the mark? 1: not yet; -EIO.
+	 * mark - marks the end of the work that is now in a stream of the GPU; NULL is the default
+	 * stream. -EINVAL if the stream is another GPU's, or is being captured into a graph.
+	 * is_past - returns 0 if the GPU has reached the mark, 1 if not yet, or -EIO.
 	 */
 	int (*mark)(int device, void *stream, struct gpu_mark **out, struct why *why);
 	int (*is_past)(struct gpu *gpu, struct gpu_mark *mark, struct why *why);
-	void (*unmark)(struct gpu_mark *mark); /* NULL is fine */
+	void (*unmark)(struct gpu_mark *mark); /* NULL is allowed */
 
-	/* *memory stays: sizes are given, places come back. Both may wait for all the GPU's work. */
+	/* open() fills in the places in *memory, which stays. Both may wait for all the GPU's work. */
 	int (*open)(int device, struct gpu_memory *memory, struct gpu **out, struct why *why);
 	void (*close)(struct gpu *gpu);
 
-	/* Scans happen one after the other; so do copies out, and copies in. */
+	/* Scans run one after the other. So do copies out, and copies in. */
 	int (*scan)(struct gpu *gpu, const struct gpu_scan *scan, struct why *why);
 	int (*copy)(struct gpu *gpu, const struct gpu_copy *copy, struct why *why);
 
-	/* What comes next in the stream comes after all copies in so far. */
+	/* Makes work that is put into the stream later wait for all copies in so far. */
 	int (*follow)(struct gpu *gpu, void *stream, struct why *why);
 
-	/* Is the GPU well? 0, or -EIO. */
+	/* Returns 0, or -EIO if the GPU has failed. */
 	int (*check)(struct gpu *gpu, struct why *why);
 };
 

@@ -3,14 +3,17 @@
 # Kernels and their callers are a separate object, which needs CUDA to build. The same sources on an emulated
 # CUDA, for tests, are always built. NVIDIA's toolkit has its own folder; Debian's (11.8) is in /usr.
 cuda_home ?= $(or $(CUDA_HOME),$(if $(wildcard /usr/local/cuda/bin/nvcc),/usr/local/cuda,/usr))
-nvcc_path := $(if $(SAN)$(CROSS),,$(if $(wildcard $(cuda_home)/include/cuda_runtime.h),$(shell command -v $(cuda_home)/bin/nvcc)))
+# For 64-bit Arm the toolkit needs that processor's headers and runtime as well: NVIDIA's package cuda-cross-sbsa.
+cuda_target := $(cuda_home)$(if $(CROSS),/targets/sbsa-linux)
+nvcc_path := $(if $(SAN),,$(if $(wildcard $(cuda_target)/include/cuda_runtime.h),$(shell command -v $(cuda_home)/bin/nvcc)))
 cuda_version := $(if $(nvcc_path),$(shell $(nvcc_path) --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' | awk '{ print $$1 * 1000 + $$2 * 10 }'))
 have_cuda := $(if $(nvcc_path),$(shell [ 0$(cuda_version) -ge 11080 ] && echo $(nvcc_path)))
 ifneq ($(nvcc_path),$(have_cuda))
 $(if $(MAKELEVEL:0=),,$(info $(nvcc_path) is older than CUDA 11.8: built without winnow-cuda.so))
 endif
-cuda_include := $(if $(filter-out /usr,$(cuda_home)),-isystem $(cuda_home)/include)
-cuda_runtime = $(firstword $(wildcard $(addprefix $(cuda_home)/,lib64/libcudart_static.a lib/*/libcudart_static.a)) -lcudart_static)
+cuda_include := $(if $(filter-out /usr,$(cuda_target)),-isystem $(cuda_target)/include)
+cuda_runtime = $(firstword $(wildcard $(addprefix $(cuda_target)/,lib64/libcudart_static.a lib/libcudart_static.a lib/*/libcudart_static.a)) -lcudart_static)
+cuda_cxx := $(if $(CROSS),$(CROSS)-g++ --sysroot=$(root),g++)
 kernels := $(call sources_of,kernels)
 cuda_kernels := $(patsubst %.cu,%,$(wildcard kernels/*.cu))
 cuda_others := bitmap/dtype
@@ -18,7 +21,7 @@ cuda_others := bitmap/dtype
 # nvcc's output runs on sm_80 and newer, through PTX on GPUs newer than nvcc; its register report goes to kernels.txt.
 # Before CUDA 12 nvcc does not accept g++ 12, and Debian's package chooses a compiler itself.
 cuda_archs = $(filter 80 90 100 120,$(patsubst sm_%,%,$(shell $(have_cuda) --list-gpu-code)))
-nvcc_host = $(if $(NVCC_CCBIN),,$(if $(filter 11%,$(cuda_version)),,-ccbin g++))
+nvcc_host = $(if $(CROSS),-ccbin $(CROSS)-g++ -Xcompiler --sysroot=$(root) $(cuda_include),$(if $(NVCC_CCBIN)$(filter 11%,$(cuda_version)),,-ccbin g++))
 nvcc = $(have_cuda) $(nvcc_host) -O3 -std=c++17 -Xptxas -v -I. -Xcompiler -fPIC$(comma)-fvisibility=hidden$(comma)-Wall$(comma)-Wextra \
 	-gencode arch=compute_80$(comma)code=compute_80 $(foreach arch,$(cuda_archs),-gencode arch=compute_$(arch)$(comma)code=sm_$(arch))
 $(BUILD)/%.cu.o: %.cu Makefile kernels/kernels.mk
@@ -28,7 +31,7 @@ $(BUILD)/%.cu.o: %.cu Makefile kernels/kernels.mk
 $(BUILD)/kernels/%.o: private extra := $(cuda_include)
 
 $(BUILD)/winnow-cuda.so: $(cuda_kernels:%=$(BUILD)/%.cu.o) $(call object,$(kernels) $(cuda_others))
-	$(call say,LD,$@)g++ -pthread -shared -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS) $^ \
+	$(call say,LD,$@)$(cuda_cxx) -pthread -shared -Wl,--as-needed -Wl,-z,relro,-z,now $(LDFLAGS) $^ \
 		$(cuda_runtime) -ldl -lrt -o $@
 	$(Q)cat $(cuda_kernels:%=$(BUILD)/%.cu.o.txt) >$(BUILD)/kernels.txt
 

@@ -4,10 +4,10 @@
  *
  * Each GPU has one communicator and one stream, because operations of two communicators that run at
  * the same time may wait for each other; within one, NCCL runs them in the order of their calls.
- * Communicators are non-blocking, because NCCL waits for ever for a dead rank.
+ * Communicators are non-blocking, because NCCL waits for a dead rank for ever.
  */
 
-#if __has_include(<nccl.h>) /* else the build is without nodes */
+#if __has_include(<nccl.h>) /* otherwise the build has no nodes */
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -20,9 +20,9 @@
 #include "kernels/cuda_call.h"
 #include "kernels/node.h"
 
-#define NCCL_OLDEST 21800 /* ncclCommSplit */
+#define NCCL_OLDEST 21800 /* for ncclCommSplit */
 
-/* Arrays are [setup.count], as setup.devices is. */
+/* Arrays have setup.count entries, like setup.devices. */
 struct node_gpus {
 	struct node_setup setup;
 	ncclComm_t comm[NODE_GPUS_MAX];
@@ -41,9 +41,9 @@ static struct {
 	NCCL_CALLS(NCCL_POINTER)
 } nccl;
 
-static struct why nccl_why; /* why it is not open; "": it is */
+static struct why nccl_why; /* why NCCL cannot be used, or "" */
 
-/* NCCL says no more than that CUDA failed; after most failures every call of CUDA's says how. */
+/* NCCL only says that CUDA has failed. After most failures any CUDA call returns the reason. */
 static int nccl_failed(struct why *why, const char *call, int device, ncclResult_t result)
 {
 	cudaError_t err = result == ncclUnhandledCudaError ? cudaSetDevice(device) : cudaSuccess;
@@ -56,7 +56,7 @@ static int nccl_failed(struct why *why, const char *call, int device, ncclResult
 	return why_set(why, -EIO, "%s on GPU %d: %s", call, device, nccl.GetErrorString(result));
 }
 
-/* As TRY_CUDA(). */
+/* Like TRY_CUDA(). */
 #define TRY_NCCL(err, device, call, arguments)                                                     \
 	do {                                                                                       \
 		ncclResult_t tried_ = (err) == 0 ? nccl.call arguments : ncclSuccess;              \
@@ -74,8 +74,8 @@ static void find_library(void)
 		name = "libnccl.so.2";
 	library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (library == NULL) {
-		why_set(&nccl_why, -ENOENT,
-		        "cannot open NCCL: %.160s; WINNOW_NCCL says where it is", dlerror());
+		why_set(&nccl_why, -ENOENT, "cannot open NCCL: %.160s; set WINNOW_NCCL to its path",
+		        dlerror());
 		return;
 	}
 #define NCCL_FIND(name)                                                                            \
@@ -86,11 +86,10 @@ static void find_library(void)
 	NCCL_CALLS(NCCL_FIND)
 	if (nccl.GetVersion != NULL && nccl.GetVersion(&version) == ncclSuccess &&
 	    version < NCCL_OLDEST)
-		why_set(&nccl_why, -ENOENT, "NCCL is of version %d.%d: 2.18 is the oldest",
+		why_set(&nccl_why, -ENOENT, "NCCL has version %d.%d; want 2.18 or newer",
 		        version / 10000, version / 100 % 100);
 }
 
-/* 0, or -ENOENT. */
 static int nccl_open(struct why *why)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -113,7 +112,7 @@ static int make_id(char *id, struct why *why)
 	return err;
 }
 
-/* End a group, also after an error, which stays explained. */
+/* Ends a group, also after an error, whose explanation it keeps. */
 static int group_end(const struct node_gpus *gpus, int err, struct why *explained)
 {
 	struct why ignored, *why = err == 0 ? explained : &ignored;
@@ -123,7 +122,7 @@ static int group_end(const struct node_gpus *gpus, int err, struct why *explaine
 	return err != 0 ? err : end;
 }
 
-/* The node's own streams, and NCCL's communicators. */
+/* Opens the node's streams and NCCL's communicators. */
 static int open_all(struct node_gpus *gpus, struct why *why)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -149,8 +148,8 @@ static int open_all(struct node_gpus *gpus, struct why *why)
 }
 
 /*
- * To finalize would be to wait for ranks that are dead. Abort all in one group, which NCCL supports
- * from 2.22 on: aborting one alone may wait for all work of its GPU, and so for ever for another
+ * Finalizing would wait for dead ranks. NCCL 2.22 and newer can abort all communicators in one
+ * group. Aborting one alone may wait for all work of its GPU, and so for ever for another
  * communicator's.
  */
 static void close_gpus(struct node_gpus *gpus)
@@ -204,7 +203,7 @@ static const ncclRedOp_t ops[] = {
 	[REDUCE_MAX] = ncclMax, [REDUCE_PROD] = ncclProd,
 };
 
-/* One GPU's part of a step, after the caller's work. The last GPU also gets the remainder. */
+/* Runs one GPU's part of a step, after the caller's work. The last GPU also gets the remainder. */
 static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_task *task,
                     struct node_share range, bool scatter, struct why *why)
 {
@@ -241,7 +240,7 @@ static int step_one(struct node_gpus *gpus, uint32_t index, const struct node_ta
 	return err;
 }
 
-/* For all GPUs of this process at once, as NCCL wants it. */
+/* NCCL requires one group for all GPUs of this process. */
 static int nccl_step(struct node_gpus *gpus, const struct node_task *task, struct node_share range,
                      bool scatter, struct why *why)
 {

@@ -3,11 +3,11 @@
  * channel.h - the aggregator's half of the protocol, for one channel of one job
  *
  * A channel takes announcements, plans them, adds PUSHes into a window of slots, and says what to
- * send. It is pure: packets and time go in, packets come out; it owns no socket, clock, thread or
+ * send. It is pure: packets and time go in, packets come out. It owns no socket, clock, thread or
  * random number, and allocates only in channel_open(). A job has one channel for each thread of the
- * aggregator; they know nothing of each other.
+ * aggregator; the channels do not know each other.
  *
- * One thread at a time. Nothing blocks.
+ * Only one thread at a time may call these functions. None blocks.
  */
 #ifndef AGGREGATOR_CHANNEL_H
 #define AGGREGATOR_CHANNEL_H
@@ -24,7 +24,7 @@ struct channel;
 
 #define CHANNEL_RANKS_NAMED 8
 
-/* Operation times are counted by these limits; the last count is of what took longer. */
+/* The upper limits by which operation times are counted. The last count is for longer ones. */
 #define CHANNEL_TIMES 16
 extern const uint32_t channel_times_us[CHANNEL_TIMES];
 
@@ -33,112 +33,112 @@ struct channel_config {
 	uint16_t worker_count;   /* 1 .. WIRE_WORKERS_MAX */
 	uint32_t payload;        /* UDP payload bytes, WIRE_PAYLOAD_MIN .. WIRE_PAYLOAD_MAX */
 	uint32_t window;         /* Frames: a power of two, 4 .. WIRE_WINDOW_MAX. */
-	uint32_t op_slots;       /* One worker may have so many operations under way, 1 .. 1024. */
-	uint32_t segments_ahead; /* One operation may have so many segments under way, 1 .. 64. */
-	uint32_t first_frame;    /* Any number will do: workers learn it when they join. */
-	uint64_t group_token;    /* Our packets carry it. */
-	const uint64_t *tokens;  /* [worker_count]; the workers' packets carry them; copied. */
-	uint64_t stall_us;       /* One operation may wait so long for a worker. */
+	uint32_t op_slots;       /* Operations that a worker may have in progress, 1 .. 1024. */
+	uint32_t segments_ahead; /* Segments of an operation in progress, 1 .. 64. */
+	uint32_t first_frame;    /* Any number; workers learn it when they join. */
+	uint64_t group_token;    /* Carried by the aggregator's packets. */
+	const uint64_t *tokens;  /* [worker_count], carried by the workers' packets; copied. */
+	uint64_t stall_us;       /* How long an operation may wait for a worker. */
 	bool to_group;           /* One packet to the group reaches all workers. */
 	const struct bitmap_engine *engine;
-	/* NULL, or shared with the kernel, which takes payloads up to FAST_PAYLOAD_MAX. */
-	struct fast_channel *fast; /* It is zeroed, but for what channel_receive.c does not know. */
-	struct fast_slot *fast_slots; /* [window]; they are zeroed. */
+	/* Memory shared with the kernel, which takes payloads up to FAST_PAYLOAD_MAX; or NULL. */
+	struct fast_channel *fast;    /* Zeroed, except what only its owner sets. */
+	struct fast_slot *fast_slots; /* [window], zeroed. */
 };
 
-/* Written by the channel's thread alone; others read with relaxed atomic loads. */
+/* Only the channel's thread writes these; others read them with relaxed atomic loads. */
 struct channel_stats {
-	uint64_t received, received_bytes; /* Bytes are of UDP payload. */
+	uint64_t received, received_bytes; /* Packets, and bytes of UDP payload. */
 	uint64_t sent, sent_bytes; /* A packet to a group counts once: channel_sent_more(). */
 	uint64_t drops[WIRE_DROP_COUNT];
-	uint64_t operations;     /* All workers have finished these. */
-	uint64_t eager;          /* These took one channel of the job's. */
-	uint64_t mismatches;     /* Announcements that were refused: workers disagree. */
-	uint64_t tensor_bytes;   /* The planned segments have so many, for one worker. */
-	uint64_t blocks;         /* Blocks were planned. */
-	uint64_t blocks_nonzero; /* Planned blocks are in the union. */
-	uint64_t blocks_owned;   /* The non-zero ones of each worker, added up. */
-	uint64_t pushes;         /* PUSHes were accepted. */
-	uint64_t results;        /* Frames were completed. */
-	uint64_t passed_through; /* Completed frames had one contributor. */
+	uint64_t operations;     /* Operations that all workers have finished. */
+	uint64_t eager;          /* Those of them that used only one of the job's channels. */
+	uint64_t mismatches;     /* Announcements refused because the workers disagree. */
+	uint64_t tensor_bytes;   /* Bytes of one worker's tensor in the planned segments. */
+	uint64_t blocks;         /* Blocks in the planned segments. */
+	uint64_t blocks_nonzero; /* Those of them that are in the union. */
+	uint64_t blocks_owned;   /* The workers' non-zero blocks, added up. */
+	uint64_t pushes;         /* PUSHes that were accepted. */
+	uint64_t results;        /* Frames that were completed. */
+	uint64_t passed_through; /* Those of them that had only one contributor. */
 	uint64_t result_resends, plan_resends, wants;
-	uint64_t fast_added;  /* The kernel has added so many PUSHes of frames that it shares. */
-	uint64_t fast_missed; /* We have added so many of such frames. */
-	/* The finished operations took so long from the first announcement until all have acknowledged. */
+	uint64_t fast_added;  /* PUSHes of shared frames that the kernel has added. */
+	uint64_t fast_missed; /* PUSHes of shared frames that winnowd has added. */
+	/* Times of finished operations, from the first announcement to the last acknowledgement. */
 	uint64_t times[CHANNEL_TIMES + 1], times_us;
-	/* Those on one channel alone took so long. */
+	/* The same for operations on one channel alone. */
 	uint64_t eager_times[CHANNEL_TIMES + 1], eager_times_us;
 };
 
-/* What an operation waits for, when it has waited too long. */
+/* An operation that has waited too long, and what it waits for. */
 struct channel_stall {
 	uint64_t tag;
-	uint16_t rank;    /* The first worker that is missing has this rank. */
+	uint16_t rank;    /* The rank of the first missing worker. */
 	uint16_t missing; /* The number of missing workers. */
-	bool streaming;   /* False: no announcement of it came; true: data or acknowledgements. */
+	bool streaming;   /* True: data or acknowledgements are missing; false: announcements. */
 	uint64_t waited_us;
 };
 
-/* The same while it waits, with the first few of those missing. */
+/* An operation that waits, with the first few missing workers. */
 struct channel_wait {
-	struct channel_stall stall; /* missing 0: nothing waits. */
+	struct channel_stall stall; /* missing is 0 if nothing waits. */
 	uint32_t rank_count;
 	uint16_t ranks[CHANNEL_RANKS_NAMED];
 };
 
-/* What a channel is busy with. */
+/* The work that a channel has in progress. */
 struct channel_view {
-	uint32_t operations; /* Operations under way. */
-	uint32_t slots;      /* Frames that may be under way. */
-	uint32_t slots_used; /* Frames under way. */
-	/* Of the oldest operation, if there is one. */
+	uint32_t operations; /* Operations in progress. */
+	uint32_t slots;      /* Frames that may be in progress. */
+	uint32_t slots_used; /* Frames in progress. */
+	/* About the oldest operation, if there is one. */
 	uint64_t tag, count;
-	uint64_t age_us; /* Its first announcement is so old. */
+	uint64_t age_us; /* The age of its first announcement. */
 	uint8_t dtype, reduction, form;
-	struct channel_wait wait; /* It is the longest of all. */
+	struct channel_wait wait; /* The longest wait of all operations. */
 };
 
-/* Bytes that channel_open() will allocate, for admission; 0 if the config is out of range. */
+/* channel_memory - bytes that channel_open() will allocate; 0 if the config is out of range. */
 size_t channel_memory(const struct channel_config *config);
 
-/* channel_open - -EINVAL: config out of range; -ENOMEM. The caller closes *out. */
+/* channel_open - returns 0, -EINVAL (config out of range) or -ENOMEM. The caller closes *out. */
 int channel_open(const struct channel_config *config, struct channel **out);
 void channel_close(struct channel *channel);
 
 /*
- * channel_receive - one packet whose header packet_parse() accepted and whose channel
- * is this one. KNOCK is not for the channel.
+ * channel_receive - takes a packet for this channel whose header packet_parse() has accepted. It
+ * must not be a KNOCK.
  */
 void channel_receive(struct channel *channel, const struct packet *packet, uint64_t now_us);
 
 /*
- * channel_pull - the next packet to send; false when there is none. What *out points
- * at stays valid until the next channel_receive().
+ * channel_pull - returns true with the next packet to send, or false if there is none. The memory
+ * that *out points at stays valid until the next channel_receive().
  */
 bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *out);
 
-/* For the statistics, which count what is pulled once: further copies of it, where no group takes it to all. */
+/* channel_sent_more - counts copies of a pulled packet, which counts once, beyond the first. */
 void channel_sent_more(struct channel *channel, uint64_t packets, uint64_t bytes);
 
-/* channel_sums_wait - do RESULTs wait to be pulled? They are most of what a channel says. */
+/* channel_sums_wait - tells whether RESULTs wait to be pulled. They are most of a channel's packets. */
 bool channel_sums_wait(const struct channel *channel);
 
 /*
- * channel_stalled - has an operation waited longer than stall_us? Cheap enough for a
- * few calls a second; true and *out filled if so.
+ * channel_stalled - returns true and fills *out if an operation has waited longer than stall_us.
+ * Cheap enough for a few calls a second.
  */
 bool channel_stalled(struct channel *channel, uint64_t now_us, struct channel_stall *out);
 
-/* channel_stuck_us - for so long not all workers have got further, though there are frames to get; else 0. */
+/* channel_stuck_us - how long base has not moved although frames are planned, or 0. */
 uint64_t channel_stuck_us(const struct channel *channel, uint64_t now_us);
 
-/* channel_look - what it is busy with now; as cheap. */
+/* channel_look - describes the work in progress; as cheap. */
 void channel_look(struct channel *channel, uint64_t now_us, struct channel_view *out);
 
-/* For whom all others waited, and how long, in total; of one channel. */
+/* How long all others waited for a worker on this channel, in total. */
 struct channel_waits {
-	uint64_t late_us; /* Operations waited so long for this worker alone to call them. */
-	uint64_t last_us; /* Frames waited so long for the acknowledgement of this worker alone. */
+	uint64_t late_us; /* Operations waited so long for this last worker to call them. */
+	uint64_t last_us; /* Frames waited so long for this last worker's acknowledgement. */
 };
 
 void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);
@@ -148,16 +148,16 @@ uint32_t channel_payload(const struct channel *channel);
 /* channel_edge - base, with the upper half that only seals carry. */
 uint64_t channel_edge(const struct channel *channel);
 
-/* No operation is under way and every worker has acknowledged everything. */
+/* channel_idle - no operation is in progress, and all workers have acknowledged everything. */
 bool channel_idle(const struct channel *channel);
 
-/* channel_stats - the kernel's part included; valid until the next call for this channel. */
+/* channel_stats - includes the kernel's part; valid until the next call for this channel. */
 const struct channel_stats *channel_stats(struct channel *channel);
 
-/* channel_address - where a worker's KNOCK came from: the kernel may answer. */
+/* channel_address - sets the address that a worker's KNOCK came from, so that the kernel accepts it. */
 void channel_address(struct channel *channel, uint32_t rank, const struct fast_home *home);
 
-/* channel_is_fast - does the kernel add this channel's int32 frames? */
+/* channel_is_fast - tells whether the kernel adds this channel's int32 frames. */
 bool channel_is_fast(const struct channel *channel);
 
 #endif /* AGGREGATOR_CHANNEL_H */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * channel_fast.c - slots that the kernel adds to as well
+ * channel_fast.c - slots that the kernel also adds to
  *
- * ebpf/fastpath.h has the rules. A slot of ours whose `fast` is set keeps its contributors and
- * its sums in shared memory; fast_look() copies what may have changed there.
+ * ebpf/fastpath.h has the rules. A slot whose `fast` is set keeps its contributors and sums in
+ * shared memory; fast_look() copies what may have changed there.
  */
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
-/* The kernel holds it for as long as one addition takes. */
+/* The kernel holds the lock for one addition at most, so this spins. */
 static void shared_lock(struct fast_slot *shared)
 {
 	while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE) != 0)
@@ -59,7 +59,7 @@ void fast_start(struct channel *channel)
 
 /* ---- slots ---- */
 
-/* Close what an earlier frame left there: the kernel has no part in this frame. */
+/* Closes the slot of an earlier frame there, because the kernel has no part in this frame. */
 void fast_close(struct channel *channel, struct slot *slot)
 {
 	struct fast_slot *shared;
@@ -123,7 +123,7 @@ void fast_sent(struct slot *slot)
 	STORE(slot->fast->sent, 1);
 }
 
-/* What a worker owes, onto what is there: the kernel does not look at blocks that nobody touched. */
+/* Adds a worker's blocks, and clears untouched ones before, because the kernel does not. */
 static void shared_add(struct fast_slot *shared, const struct sum *sum, const struct packet *packet)
 {
 	const uint64_t owned = shared->owned[packet->worker];
@@ -160,8 +160,8 @@ enum fast_push fast_push(struct channel *channel, struct slot *slot, const struc
 }
 
 /*
- * fast_unsent - is the frame complete, ours to send, and not queued yet?
- * The kernel keeps the lock from completing a frame until it has sent the RESULT.
+ * fast_unsent - tells whether the frame is complete, ours to send, and not queued yet. The kernel
+ * holds the lock from completing a frame until it has sent the RESULT.
  */
 bool fast_unsent(struct slot *slot)
 {
@@ -184,7 +184,7 @@ uint8_t *fast_data(const struct slot *slot)
 
 /* ---- the channel ---- */
 
-/* How many frames apart the kernel wakes us: at most a quarter of what may be pushed. */
+/* How many frames apart the kernel wakes us: at most a quarter of the credit. */
 static uint32_t call_mask(const struct channel *channel)
 {
 	uint32_t quarter = (channel->credit - channel->base) / 4, mask = 0;
@@ -233,8 +233,8 @@ uint16_t fast_sequence(struct channel *channel, bool next)
 }
 
 /*
- * The kernel's RESULTs also carry credit. It may not have sent any for 2^31 frames, whose numbers then look as if they
- * were to come: so what is told last is what is least behind.
+ * The kernel's RESULTs also carry credit. It may not have sent any for 2^31 frames, whose numbers
+ * then look like future ones. So the numbers that are least far behind were told last.
  */
 void fast_advertised(struct channel *channel)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * channel_plan.c - operations: who has announced what, whether all agree, what the union is
+ * channel_plan.c - operations: announcements, agreement between workers, unions
  *
- * PROTOCOL.md sections 6 and 7. A worker's operation slot and generation distinguish a late duplicate
- * from a new use of the same tag.
+ * PROTOCOL.md, sections 6 and 7. A worker's operation slot and generation distinguish a late
+ * duplicate from a new use of the same tag.
  */
 
 #include "aggregator/channel/channel_state.h"
@@ -39,7 +39,7 @@ void plan_reset(struct channel *channel, struct operation *op)
 	}
 }
 
-/* ---- does it make sense, and do they agree? ---- */
+/* ---- checks, and agreement ---- */
 
 /* 9.1: "f32 with sum or average may travel in another type"; 9.1: "16 bits: at most 256 workers" */
 static bool form_possible(const struct channel *channel, const struct announce *a)
@@ -61,7 +61,7 @@ static bool form_possible(const struct channel *channel, const struct announce *
 	return a->dtype == DTYPE_F32 && a->reduction <= REDUCE_AVG;
 }
 
-/* Of its elements, as they travel. */
+/* Bytes of a block in the type in which it travels. */
 static uint32_t block_bytes_of(const struct announce *a)
 {
 	return a->block_elems * dtype_bytes(dtype_in_form(a->form, a->dtype));
@@ -78,7 +78,7 @@ static bool segment_possible(const struct channel *channel, const struct announc
 	       a->block_count <= geometry_eager_blocks(block_bytes, dtype_bytes(a->dtype), payload);
 }
 
-/* Shares, of equally many segments. 4.5: "If it is eager (4.4), or count is 0, or N is 1, it is cut like an allreduce" */
+/* Shares have equally many segments. 4.5: "If it is eager (4.4), or count is 0, or N is 1, it is cut like an allreduce" */
 static uint32_t shares_of(const struct channel *channel, const struct announce *a)
 {
 	bool shared = (a->flags & WIRE_SCATTER) && !(a->flags & WIRE_EAGER) && a->count > 0;
@@ -86,7 +86,7 @@ static uint32_t shares_of(const struct channel *channel, const struct announce *
 	return shared ? channel->config.worker_count : 1;
 }
 
-/* What is impossible about it whatever the others say, 0: nothing; and its value. */
+/* Returns the first field that is impossible whatever the others announce, and its value; or 0. */
 static uint16_t first_impossible(const struct channel *channel, const struct announce *a,
                                  uint64_t *value)
 {
@@ -132,7 +132,7 @@ static uint16_t first_difference(const struct announce *a, const struct announce
 		{WIRE_FIELD_FORM, a->form, b->form},
 		{WIRE_FIELD_BLOCK, a->block_elems, same_segment ? b->block_elems : a->block_elems},
 		{WIRE_FIELD_LAYOUT, a->layout, b->layout},
-		/* Not of honest workers, whose layouts are the same. */
+		/* Workers that keep the protocol agree here, because their layouts are the same. */
 		{WIRE_FIELD_LAYOUT, a->segment_count, b->segment_count},
 		{WIRE_FIELD_LAYOUT, a->flags & WIRE_EAGER, b->flags & WIRE_EAGER},
 	};
@@ -171,7 +171,7 @@ static void announce_impossible(struct channel *channel, const struct announce *
 	                                        .value_b = value});
 }
 
-/* Does it say what the first one of the operation has said? If not, it is refused. */
+/* Refuses an announcement that disagrees with the first one of its operation. */
 static bool announce_agrees(struct channel *channel, const struct operation *op,
                             const struct announce *a, uint16_t rank)
 {
@@ -183,7 +183,7 @@ static bool announce_agrees(struct channel *channel, const struct operation *op,
 	return false;
 }
 
-/* ---- finding the operation ---- */
+/* ---- operations ---- */
 
 /* 6.3: "joins the operation of its tag that the worker has not joined yet, or begins one" in a free entry; or NULL. */
 static struct operation *op_for_tag(struct channel *channel, uint64_t tag, uint16_t rank)
@@ -214,8 +214,9 @@ static void op_start(struct channel *channel, struct operation *op, const struct
 }
 
 /*
- * The operation that this announcement belongs to. NULL, counted, when the packet is refused, finds no room or is
- * late. 6.2: "if its generation is older than the slot's, or equal to it when that operation is over".
+ * The operation of an announcement. NULL, counted, when the packet is refused, finds no room or is
+ * late. 6.2: "if its generation is older than the slot's, or equal to it when that operation is
+ * over".
  */
 static struct operation *op_bind(struct channel *channel, const struct announce *a, uint16_t rank,
                                  uint64_t now_us)
@@ -266,7 +267,7 @@ static void plan_number(struct channel *channel, struct segment *segment, uint64
 	slot_open_more(channel);
 }
 
-/* What is added up of an operation without frames. */
+/* The sum of a segment without frames. */
 static struct sum eager_sum(const struct channel *channel, struct segment *segment)
 {
 	return sum_of(channel, segment, segment->frames.block_bytes, segment->block_count,
@@ -330,9 +331,9 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 /* ---- announcements ---- */
 
 /*
- * The set of blocks of an announcement, into `bits`, and how many it has. False when set, blocks and
- * lengths do not match; then `bits` holds garbage, which nobody reads because its worker has not joined
- * the operation.
+ * Reads an announcement's set into `bits` and counts its blocks. Returns false when set, blocks and
+ * lengths do not match. Then `bits` holds garbage, which nobody reads because the worker has not
+ * joined.
  */
 static bool set_take(const struct announce *a, uint32_t block_bytes, uint64_t *bits,
                      uint32_t *count)
@@ -349,7 +350,7 @@ static bool set_take(const struct announce *a, uint32_t block_bytes, uint64_t *b
 	return a->set.blocks_bytes == (a->flags & WIRE_EAGER ? *count * block_bytes : 0);
 }
 
-/* The first announcement says what the segment is; all say the same where layouts are. */
+/* The first announcement defines the segment. The others agree, because their layouts do. */
 static bool segment_cut(const struct channel *channel, struct segment *segment,
                         const struct announce *a, uint64_t now_us)
 {
@@ -465,7 +466,7 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 		segment_join(channel, segment, &a, rank, now_us);
 }
 
-/* ---- after ---- */
+/* ---- the end of segments ---- */
 
 void plan_release(struct channel *channel, uint64_t now_us)
 {
@@ -476,8 +477,8 @@ void plan_release(struct channel *channel, uint64_t now_us)
 		if (frame_before(channel->base, segment->first + segment->frame_count))
 			return;
 		/*
-		 * All workers acknowledged it before it was sent: nobody asks for it, and its place
-		 * is reused.
+		 * All workers have acknowledged it before it was sent, so nobody asks for it, and
+		 * its place is reused.
 		 */
 		if (channel->plans_sent == channel->order.head)
 			channel->plans_sent++;

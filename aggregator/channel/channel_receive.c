@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* channel_receive.c - memory, acknowledgements, and which file handles a packet that arrives */
+/* channel_receive.c - memory, acknowledgements, and the dispatch of packets */
 
 #include "aggregator/channel/channel.h"
 
@@ -12,13 +12,13 @@
 /*
  * ---- memory: one block, laid out by the same walk that measures it ----
  *
- * It comes from the system as zeros, page by page as they are touched: to touch a gigabyte here would hold
- * up the control loop for most of a second.
+ * It comes from the system as zeros, page by page as pages are touched. To touch a gigabyte here
+ * would stop the control loop for most of a second.
  */
 
 #define ALIGNMENT 64
 
-/* For AddressSanitizer the pieces lie apart, so that it notices when one is overrun. */
+/* With AddressSanitizer there are gaps between the pieces, so that it notices an overrun. */
 #ifdef __has_feature
 #define HAS_FEATURE(name) __has_feature(name)
 #else
@@ -78,8 +78,8 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 }
 
 /*
- * While measuring, one entry of each table stands for all. Bitmaps of ranks lie side by side, because between the
- * buffers each would have a page of its own.
+ * While measuring, one entry of each table stands for all. Bitmaps of ranks lie side by side,
+ * because between the buffers each would take a page of its own.
  */
 static void lay_out_entries(struct channel *ch, struct arena *arena, const struct channel_config *c)
 {
@@ -170,7 +170,7 @@ void channel_close(struct channel *channel)
 
 /* ---- receiving ---- */
 
-/* Does the packet carry the token of the worker that it names? */
+/* Tells whether the packet carries the token of the worker that it names. */
 static bool token_right(struct channel *channel, const struct packet *packet)
 {
 	if (packet->worker >= channel->config.worker_count) {
@@ -220,7 +220,7 @@ static void base_update(struct channel *channel, uint64_t now_us)
 	credit_update(channel);
 }
 
-/* 8.3: "An ack or pushed after planned is ignored"; so is one of a frame that was never open. */
+/* 8.3: "An ack or pushed after planned is ignored". So is an ack of a frame that was never open. */
 static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint64_t now_us)
 {
 	struct member *member = &channel->members[rank];
@@ -240,7 +240,7 @@ static void ack_take(struct channel *channel, uint32_t rank, uint32_t ack, uint6
 		base_update(channel, now_us);
 }
 
-/* 8.4: "It takes each worker's furthest ack + window": that was granted. No ack reaches so far as to say more. */
+/* 8.4: "It takes each worker's furthest ack + window". What is granted stays granted. */
 static void room_take(struct channel *channel, uint32_t rank, uint32_t room)
 {
 	struct member *member = &channel->members[rank];
@@ -254,7 +254,7 @@ static void room_take(struct channel *channel, uint32_t rank, uint32_t room)
 		credit_update(channel);
 }
 
-/* The packet's, and those of PUSHes that the kernel has kept. */
+/* Takes the packet's ack, and the acks of PUSHes that the kernel did not pass up. */
 static void acks_take(struct channel *channel, const struct packet *packet, uint64_t now_us)
 {
 	uint32_t most = channel->config.window;
@@ -300,7 +300,7 @@ void channel_receive(struct channel *channel, const struct packet *packet, uint6
 	channel_check_edges(channel);
 }
 
-/* ---- looking ---- */
+/* ---- queries ---- */
 
 uint32_t channel_payload(const struct channel *channel)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * channel_send.c - what waits to be sent, and the packets that are made of it
+ * channel_send.c - queues of packets to send, and building the packets
  *
- * Plans and RESULTs go to everyone, replies to one worker that has asked for something again.
+ * Plans and RESULTs go to everyone. Replies go to one worker that has asked for something again.
  */
 
 #include "aggregator/channel/channel_state.h"
 
-/* ---- what waits ---- */
+/* ---- queues ---- */
 
 /* 10.5: "At START the account has window times payload, the most that it may have" */
 void repeats_earn(struct channel *channel, uint32_t rank, uint64_t bytes)
@@ -29,7 +29,7 @@ bool repeats_spend(struct channel *channel, uint32_t rank, uint32_t bytes)
 	return true;
 }
 
-/* What the account of section 10.5 pays for it. */
+/* What the worker's account pays for the reply (10.5). */
 static uint32_t reply_bytes(const struct channel *channel, const struct reply *reply)
 {
 	const struct segment *segment;
@@ -75,7 +75,7 @@ void result_put(struct channel *channel, struct slot *slot)
 	uint32_t waiting = channel->results.tail - channel->results.head;
 
 	if (waiting == channel->config.window) {
-		count_drop(channel, WIRE_DROP_FULL); /* it will be asked for again */
+		count_drop(channel, WIRE_DROP_FULL); /* workers ask for it again */
 		return;
 	}
 	channel->results.frames[channel->results.tail++ & (channel->config.window - 1)] =
@@ -123,7 +123,7 @@ static void plan_build(struct channel *channel, const struct segment *segment, u
 	packet_point(out, eager_sums(channel, segment), segment->eager_bytes);
 }
 
-/* False when the frame is over. 10.2: "The RESULTs of a channel that go to everyone are numbered in sequence" */
+/* False if the frame is over. 10.2: "The RESULTs of a channel that go to everyone are numbered in sequence" */
 static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
                          struct packet_out *out)
 {
@@ -165,7 +165,7 @@ static void refusal_build(struct channel *channel, const struct reply *reply,
 	packet_put_plan(out, &plan);
 }
 
-/* False when what was asked for is over and done with. */
+/* Returns false when the work that the reply is about has ended. */
 static bool reply_build(struct channel *channel, struct reply *reply, uint64_t now_us,
                         struct packet_out *out)
 {
@@ -201,9 +201,9 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 	return false;
 }
 
-/* ---- in which order ---- */
+/* ---- order of sending ---- */
 
-/* New credit goes alone only when nothing else has carried it. 8.4: "base has moved by a quarter of START's window" */
+/* New credit goes alone only if no packet has carried it. 8.4: "base has moved by a quarter of START's window" */
 static bool credit_due(const struct channel *channel)
 {
 	uint32_t credit = channel->credit - channel->told.credit;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * channel_slot.c - frames: which worker owes what, adding, handing out the sums
+ * channel_slot.c - frames: opening slots, adding PUSHes, finding missing ones (PROTOCOL.md, section 8)
  *
- * A slot is opened for a stretch of the union, with the number of workers that own a block of it. PROTOCOL.md section 8.
+ * A slot is opened for a stretch of the union, with the number of workers that own a block of it.
  * 8.2: "The aggregator adds the PUSH of each worker that has announced a block of the frame once, in any order".
  */
 
@@ -10,7 +10,7 @@
 
 /* ---- opening ---- */
 
-/* The next blocks of the union. */
+/* Takes the next blocks of the union. */
 static void take_blocks(struct channel *channel, const struct segment *segment, struct slot *slot)
 {
 	uint32_t left = segment->union_count - channel->open.rank;
@@ -31,14 +31,14 @@ static void take_blocks(struct channel *channel, const struct segment *segment, 
 	channel->open.rank += slot->block_count;
 }
 
-/* What is added up in the slot. */
+/* The sum that is computed in the slot. */
 static struct sum slot_sum(const struct channel *channel, const struct slot *slot)
 {
 	return sum_of(channel, &channel->segments[slot->segment], slot->unit_bytes,
 	              slot->block_count, fast_data(slot));
 }
 
-/* The kernel adds int32, and nothing else. */
+/* The kernel only adds int32. */
 static bool kernel_adds(const struct channel *channel, const struct slot *slot)
 {
 	struct sum sum = slot_sum(channel, slot);
@@ -117,8 +117,8 @@ static void slot_finish(struct channel *channel, struct slot *slot, const struct
 }
 
 /*
- * The kernel may have added this PUSH, and completed the frame, before it passed the packet up: to
- * wake us, or because we are to send the RESULT.
+ * The kernel may have added this PUSH, and completed the frame, before it passed the packet up to
+ * wake us or to have us send the RESULT.
  */
 static void push_fast(struct channel *channel, struct slot *slot, const struct sum *sum,
                       const struct packet *packet)
@@ -173,11 +173,12 @@ void slot_push(struct channel *channel, const struct packet *packet, uint64_t no
 		slot_finish(channel, slot, &sum);
 }
 
-/* ---- what is missing ---- */
+/* ---- missing packets ---- */
 
 /*
- * What a worker lacks. 10.2: "before pushed, the RESULT, if it was sent, and its sequence is not after the STATUS's",
- * else it is on its way. 10.2: "from pushed on, the PLAN that has this frame".
+ * Sends what a worker lacks. 10.2: "before pushed, the RESULT, if it was sent, and its sequence is
+ * not after the STATUS's", else it is on its way. 10.2: "from pushed on, the PLAN that has this
+ * frame".
  */
 static void send_again(struct channel *channel, const struct packet *packet, uint32_t frame)
 {
@@ -199,9 +200,9 @@ static void send_again(struct channel *channel, const struct packet *packet, uin
 }
 
 /*
- * missing_find - 10.3: "It lists the frames that it lacks from the worker". Those that it has no room for, or may not
- * have now, are found another time. A RESULT that the kernel has left to us, with a packet that was lost on its way
- * up, is sent now.
+ * missing_find - 10.3: "It lists the frames that it lacks from the worker". Frames for which there
+ * is no room or account are found another time. A RESULT is sent now if the kernel left it to us
+ * and the packet that should have told us was lost.
  */
 static void missing_find(struct channel *channel, const struct packet *packet, struct status *out)
 {
@@ -209,7 +210,7 @@ static void missing_find(struct channel *channel, const struct packet *packet, s
 	const uint32_t from = channel->members[rank].ack;
 
 	if (packet->pushed - from > channel->opened - from)
-		return; /* an old STATUS, or it cannot be: no such frame has a slot */
+		return; /* an old STATUS, or a wrong one: these frames have no slot */
 	for (uint32_t frame = from; frame != packet->pushed; frame++) {
 		struct slot *slot = slot_at(channel, frame);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* channel_state.c - where things are in a channel: the ground that all channel_*.c stand on */
+/* channel_state.c - finds segments and slots; all other channel_*.c files stand on this one */
 
 #include <assert.h>
 

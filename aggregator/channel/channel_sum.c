@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* channel_sum.c - adding blocks up: of a frame, or of an operation that travels in its announcements */
+/* channel_sum.c - adds up the blocks of a frame, or of an eager operation */
 
 #include "aggregator/channel/channel_state.h"
 
@@ -54,7 +54,7 @@ void sum_add_zeros(const struct sum *sum, const uint64_t *all_have)
 			                    sum->dtype, sum->reduction);
 }
 
-/* How many blocks from `first` on are in `lanes`. */
+/* Returns how many blocks from `first` on are in `lanes`, without a gap. */
 static uint32_t run_from(uint32_t first, uint32_t end, const uint64_t *lanes)
 {
 	uint32_t run = 0;

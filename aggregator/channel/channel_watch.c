@@ -2,10 +2,10 @@
 /*
  * channel_watch.c - which worker the others wait for, and for how long
  *
- * Three things can wait: an operation that not all have called, a segment that not all have
- * announced, and the oldest frame that not all have acknowledged. The one that has waited longest
- * is shown to people, and ends the job when it has waited too long. PROTOCOL.md section 11.3. This
- * file also counts operations that are over.
+ * Three things can wait: an operation that not all workers have called, a segment that not all have
+ * announced, and the oldest frame that not all have acknowledged. The longest wait is shown to
+ * people, and ends the job when it is too long (PROTOCOL.md, section 11.3). This file also counts
+ * finished operations.
  */
 
 #include "aggregator/channel/channel_state.h"
@@ -15,15 +15,13 @@ bool channel_idle(const struct channel *channel)
 	return channel->ops_used == 0 && channel->base == channel->planned;
 }
 
-/* Something that waits, and the workers it waits for. */
+/* Something that waits, and the workers that it waits for. */
 struct wait {
 	uint64_t tag;
 	uint64_t since_us;
 	bool streaming;
-	/* A bit a rank: those without one are waited for. NULL: `slot` decides. */
-	const uint64_t *have;
-	/* Its missing workers are waited for. NULL: those whose ack is base are. */
-	const struct slot *slot;
+	const uint64_t *have;    /* Bits of workers that are here; NULL: `slot` decides. */
+	const struct slot *slot; /* Its missing workers; NULL: those whose ack is base. */
 };
 
 static bool is_missing(const struct channel *channel, const struct wait *wait, uint32_t rank)
@@ -35,7 +33,7 @@ static bool is_missing(const struct channel *channel, const struct wait *wait, u
 	return channel->members[rank].ack == channel->base;
 }
 
-/* The one that has waited longest so far. */
+/* Keeps the longest wait so far. */
 static void wait_note(const struct channel *channel, const struct wait *wait, uint64_t waited_us,
                       struct channel_view *out)
 {
@@ -77,9 +75,7 @@ static void look_operations(const struct channel *channel, uint64_t now_us,
 	}
 }
 
-/*
- * A worker that is busy with something else has time: its wait counts from the last thing it did.
- */
+/* A worker that is busy with something else has time, so its wait counts from its last action. */
 static void look_segments(const struct channel *channel, uint64_t now_us, struct channel_view *out)
 {
 	uint32_t count = channel->config.op_slots * channel->config.segments_ahead;
@@ -115,7 +111,7 @@ static void look_frames(struct channel *channel, uint64_t now_us, struct channel
 	wait_note(channel, &wait, now_us - channel->progress_us, out);
 }
 
-/* Frames that have a slot: a hollow one needs none. */
+/* Counts frames that have a slot. A hollow frame needs none. */
 static uint32_t slots_used(const struct channel *channel)
 {
 	uint32_t used = channel->opened - channel->base;
@@ -156,7 +152,7 @@ bool channel_stalled(struct channel *channel, uint64_t now_us, struct channel_st
 	return true;
 }
 
-/* ---- what has been ---- */
+/* ---- the past ---- */
 
 const uint32_t channel_times_us[CHANNEL_TIMES] = {
 	100,   200,    500,    1000,   2000,    5000,    10000,   20000,
@@ -168,10 +164,7 @@ void channel_waits(const struct channel *channel, uint32_t rank, struct channel_
 	*out = channel->members[rank].waits;
 }
 
-/*
- * The last worker to call an operation has kept all others waiting, alone, since the call before
- * it.
- */
+/* The last worker to call an operation has kept all others waiting since the call before its own. */
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us)
 {
 	if (op->bound_count == channel->config.worker_count && op->bound_count > 1)
@@ -180,8 +173,8 @@ void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, u
 }
 
 /*
- * A worker's ack is base no longer. If all others have gone on before, they waited for it: since then, or
- * since base came there. (Where no frame is planned all are at base.)
+ * Called when a worker's ack is no longer base. If all others had passed base before, they waited
+ * for this worker since then, or since base came there. (If no frame is planned, all are at base.)
  */
 void watch_acked(struct channel *channel, uint32_t rank, uint64_t now_us)
 {

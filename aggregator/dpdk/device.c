@@ -27,9 +27,9 @@
 #define DRIVER_AF_XDP "net_af_xdp"
 #define DRIVER_MEMIF "net_memif"
 #define MEMIF_BUFFER 2048 /* unless bsize= says otherwise */
-#define PREFIX_FOUR 24    /* of a network whose length nobody knows */
+#define PREFIX_FOUR 24    /* prefix of an IPv4 network of unknown length */
 #define PREFIX_SIX 64
-#define XDP_ROOM 256 /* that the kernel keeps free before a frame: XDP_PACKET_HEADROOM */
+#define XDP_ROOM 256 /* the kernel keeps these bytes free before a frame: XDP_PACKET_HEADROOM */
 #define ROOM_MAX 32768
 
 struct device device = {.reserved_fd = -1};
@@ -67,10 +67,10 @@ static int port_removed(uint16_t port_id, enum rte_eth_event_type type, void *co
 }
 
 /*
- * A pool of mbufs, each in one piece with no byte between them; NULL and rte_errno when there is no memory.
- * rte_pktmbuf_pool_create() spreads mbufs over memory channels by making them larger. An AF_XDP socket takes a
- * whole mbuf as its frame, a page at most: with the padding, frames of the MTU that native XDP allows (3,498) would
- * no longer fit.
+ * Makes a pool of mbufs without gaps between them, or returns NULL and rte_errno.
+ * rte_pktmbuf_pool_create() would make mbufs larger to spread them over memory channels. An AF_XDP
+ * socket takes a whole mbuf as its frame, at most a page: with the padding, frames of the MTU that
+ * native XDP allows (3,498) would no longer fit.
  */
 static struct rte_mempool *pool_new(const char *name, uint32_t count, uint32_t room)
 {
@@ -99,8 +99,8 @@ static struct rte_mempool *pool_new(const char *name, uint32_t count, uint32_t r
 }
 
 /*
- * Mbufs for each queue of all ports, with room for one frame. Some drivers want more room: for the
- * whole of a frame in their own ring.
+ * Makes mbufs for each queue of all ports, with room for one frame. Some drivers need more room:
+ * for the whole of a frame in their own ring.
  */
 static int pools_new(uint32_t room, struct why *why)
 {
@@ -141,7 +141,7 @@ static void port_configuration(const struct device_port *port, struct rte_eth_co
 	}
 }
 
-/* The largest frames that the driver takes: what we want, or what it says, or Ethernet's. */
+/* Tries the largest frames: as large as we want, as the driver says, or as Ethernet's are. */
 static int port_configure(struct device_port *port)
 {
 	uint32_t wanted = device.payload_max + net_headers(&device.ip);
@@ -150,7 +150,7 @@ static int port_configure(struct device_port *port)
 	int err = -EINVAL;
 
 	port_configuration(port, &conf);
-	/* A driver of 24.11 marks its ring's places as parts of chains, and leaves the marks there. */
+	/* Memif's 24.11 driver marks its ring's places as parts of chains, and leaves the marks there. */
 	port->chains = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
 	               !driven_by(port, DRIVER_MEMIF);
 	port->finishes_udp = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
@@ -174,9 +174,9 @@ static int queues_set(struct device_port *port, uint16_t rx_count, uint16_t tx_c
 }
 
 /*
- * An AF_XDP socket hears one queue of the interface: what arrives in a queue without one would go to
- * the kernel, which has nobody to give it to. And frames that cross a page are lost in the
- * kernel, without a word, unless the next page follows in memory as it does in a huge one.
+ * An AF_XDP socket receives one queue of the interface. Frames in a queue without a socket would go
+ * to the kernel, where nobody wants them. And the kernel silently loses frames that cross a page,
+ * unless the next page follows in memory, as it does in a huge page.
  */
 static int check_af_xdp(const struct device_port *port, struct why *why)
 {
@@ -188,13 +188,13 @@ static int check_af_xdp(const struct device_port *port, struct why *why)
 	if (!rte_eal_has_hugepages())
 		return why_set(why, -EINVAL,
 		               "port %s: AF_XDP needs huge pages: sysctl vm.nr_hugepages=300, and "
-		               "--in-memory in place of --no-huge",
+		               "--in-memory instead of --no-huge",
 		               port->name);
 	if (queues <= port->rx_queues)
 		return 0;
 	if_indextoname(port->if_index, name);
 	return why_set(why, -EINVAL,
-	               "port %s: %s has %u receive queues and %u of them would be heard: ethtool "
+	               "port %s: %s has %u receive queues, but only %u would be read: ethtool "
 	               "-L %s combined %u (or rx %u), or more --threads and queue_count",
 	               port->name, name, queues, port->rx_queues, name, port->rx_queues,
 	               port->rx_queues);
@@ -204,7 +204,7 @@ static int port_set_up(struct device_port *port, struct why *why)
 {
 	uint16_t rx_count = DESCRIPTORS, tx_count = DESCRIPTORS;
 	struct rte_ether_addr mac;
-	/* The other side of a memif decides how many there are; one there is always. */
+	/* The other side of a memif sets the number of queues; at least one exists. */
 	uint32_t queues = driven_by(port, DRIVER_MEMIF) ? 1 : device.queue_count;
 	int err;
 
@@ -271,14 +271,14 @@ static int ports_find(const char *name, struct why *why)
 		environment.last_line[0] = environment.first_error[0] = '\0';
 		return 0;
 	}
-	/* When a driver was told what it cannot do, DPDK starts without it. */
+	/* DPDK starts without a driver that was asked for the impossible. */
 	return why_set(why, -ENODEV,
 	               "DPDK has no port%s%.60s: see --eal, dpdk-devbind.py --status%s%.120s",
 	               name != NULL ? " " : "", name != NULL ? name : "",
 	               environment.first_error[0] != '\0' ? "; " : "", environment.first_error);
 }
 
-/* Room for a frame; then, for drivers with frames of their own, up to all that UDP may hold. */
+/* Begins with room for a frame; drivers with frames of their own get up to all UDP's. */
 static int ports_set_up(struct why *why)
 {
 	uint32_t frame = device.payload_max + frame_udp_bytes(&device.ip) + device.driver_room;
@@ -293,7 +293,7 @@ static int ports_set_up(struct why *why)
 	return err;
 }
 
-/* A packet socket sees what the sender's kernel has left to the card to be cut apart. */
+/* A packet socket receives whole what the sender's kernel has left for a card to split. */
 static void ask_for_single_frames(struct device_port *port)
 {
 	char name[IF_NAMESIZE] = "";
@@ -303,19 +303,19 @@ static void ask_for_single_frames(struct device_port *port)
 	if (port->single_fd >= 0)
 		device_log("info",
 		           "port %s: %s is a veth: an XDP program that lets everything pass has "
-		           "its other end cut super-packets",
+		           "its other end split super-packets",
 		           port->name, name);
 	else if (port->single_fd != -ENOTSUP && port->single_fd != -EBUSY)
 		device_log("warn",
 		           "port %s: %s is a veth, and no XDP program can be put there (%s), so "
-		           "super-packets come whole and are lost: on the senders ethtool -K IFACE "
-		           "tx-udp-segmentation off",
+		           "super-packets arrive whole and are lost: on the senders run ethtool -K "
+		           "IFACE tx-udp-segmentation off",
 		           port->name, name, strerror(-port->single_fd));
 }
 
 /*
- * Results may come to any group, and in IPv6 so do the questions who we are. A driver without filters
- * needs none set, and one without a say in them leaves them to the kernel.
+ * Results may go to any group, as do IPv6's questions for our address. A driver without filters
+ * needs none set, and a driver that cannot set them leaves them to the kernel.
  */
 static void hear_groups(struct device_port *port)
 {
@@ -341,7 +341,7 @@ static int ports_start(struct why *why)
 
 /* ---- addresses ---- */
 
-/* What was asked for, and can be used together. */
+/* Checks that the addresses were given and fit together. */
 static int check_addresses(struct why *why)
 {
 	bool v4 = net_ip_is_v4(&device.ip);
@@ -351,13 +351,15 @@ static int check_addresses(struct why *why)
 		               "no address for datagrams: the port's interface has none; give "
 		               "--data-address ADDR/BITS");
 	if (!device.kernels && (net_ip_link_local(&device.ip) || net_ip_multicast(&device.ip)))
-		return why_set(why, -EADDRNOTAVAIL,
-		               "--data-address is a link's address or a group: give one that all "
-		               "workers can reach");
+		return why_set(
+			why, -EADDRNOTAVAIL,
+			"--data-address is valid on one link only, or a group: give one that "
+			"all workers can reach");
 	if (!net_ip_none(&device.gateway) && net_ip_is_v4(&device.gateway) != v4)
-		return why_set(why, -EINVAL,
-		               "--gateway is of IPv%d, the address for datagrams of IPv%d",
-		               v4 ? 6 : 4, v4 ? 4 : 6);
+		return why_set(
+			why, -EINVAL,
+			"--gateway is an IPv%d address, but the address for datagrams is IPv%d",
+			v4 ? 6 : 4, v4 ? 4 : 6);
 	return 0;
 }
 
@@ -396,8 +398,8 @@ static int device_address(const struct net_config *config, struct why *why)
 }
 
 /*
- * What a buffer of the port's shared memory holds; 0: it has none. A driver of 22.11 loses its place
- * in a ring that fills up in the middle of a frame of several buffers: so each frame gets one.
+ * The size of a buffer in the port's shared memory; 0 without one. A 22.11 driver loses its place
+ * in a ring that fills up within a frame of several buffers, so each frame gets one.
  */
 static uint32_t memif_buffer(const struct device_port *port)
 {
@@ -409,7 +411,7 @@ static uint32_t memif_buffer(const struct device_port *port)
 	return size != NULL ? (uint32_t)strtoul(size + strlen("bsize="), NULL, 10) : MEMIF_BUFFER;
 }
 
-/* A shared interface's MTU is the kernel's affair. */
+/* The kernel decides the MTU of a shared interface. */
 static void limit_payload(const struct device_port *port)
 {
 	uint32_t frame = memif_buffer(port), mtu = kernel_mtu(port->if_index);
@@ -476,7 +478,7 @@ static int device_start(const struct net_config *config, struct why *why)
 	device.driver_room = 0;
 	device.queue_count = config->queue_count > 0 ? config->queue_count : 1;
 	device.gone[0] = '\0';
-	/* Drivers that refuse the first try of several are no news. */
+	/* Drivers that refuse the first of several attempts are no news. */
 	environment.mute = true;
 	device.neighbours = neighbours_new();
 	why_set(why, -ENOMEM, "out of memory");
@@ -495,9 +497,9 @@ static int device_start(const struct net_config *config, struct why *why)
 	environment.mute = false;
 	if (err != 0)
 		shut_down();
-	/* What the drivers say of a missing capability does not name it. */
+	/* The drivers' messages about a missing capability do not name it. */
 	if (err == -EPERM || (err != 0 && strstr(why->text, "AF_PACKET") != NULL))
-		why_set(why, err, "%s; it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK",
+		why_set(why, err, "%s; this needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK",
 		        why->text);
 	return err;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* environment.c - starts DPDK's environment (EAL), once a process; its log goes through ours */
+/* environment.c - starts DPDK's environment (EAL) once a process, and passes its log to ours */
 
 #include <ctype.h>
 #include <errno.h>
@@ -20,8 +20,8 @@
 #include "aggregator/dpdk/kernel.h"
 
 #define WORDS_MAX 64
-#define MEMORY_MB 192         /* with frames of 2 KB */
-#define PACKET_RING_BYTES 256 /* of headers, the kernel's included, in a packet socket's ring */
+#define MEMORY_MB 192         /* for frames of 2 KB */
+#define PACKET_RING_BYTES 256 /* all headers in a packet socket's ring, the kernel's included */
 #define TEXT_BYTES 4096
 #define HUGE_PAGE_BYTES (2u << 20)
 #define HUGE_FREE "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
@@ -30,7 +30,7 @@ static struct {
 	bool started;
 	bool pinned; /* the operator has named CPUs */
 	void (*log)(const char *level, const char *text);
-	char line[WHY_BYTES]; /* of the log, as far as it has come */
+	char line[WHY_BYTES]; /* the log line that is being written */
 	size_t line_bytes;
 } state;
 
@@ -38,7 +38,7 @@ struct environment environment;
 
 /* ---- log ---- */
 
-/* DPDK tells much about itself: what is only news to its developers stays out. */
+/* DPDK says much about itself. Lines for its developers stay out of the log. */
 static void line_done(void)
 {
 	int level = rte_log_cur_msg_loglevel();
@@ -55,7 +55,7 @@ static void line_done(void)
 		state.log(error ? "error" : "warn", state.line);
 }
 
-/* The stream that DPDK prints to, holding the stream's lock. */
+/* The stream that DPDK prints to; the caller holds its lock. */
 static ssize_t log_write(void *cookie, const char *text, size_t size)
 {
 	(void)cookie;
@@ -84,7 +84,7 @@ static void log_capture(void)
 
 /* ---- arguments ---- */
 
-/* Cut `text` into words in place, as a shell would, with ' and ". Returns how many; -1: too many. */
+/* Cuts `text` into words in place, like a shell, with ' and ". Returns how many, or -1 for too many. */
 static int words_cut(char *text, char *words[], int max)
 {
 	int count = 0;
@@ -138,7 +138,7 @@ static uint64_t huge_bytes_free(void)
 }
 
 /*
- * Without arguments: a packet socket on the interface, which needs nothing but the right to
+ * The arguments if none are given: a packet socket on the interface, which only needs the right to
  * open one, and huge pages if there are some.
  */
 static int arguments_for(const struct net_config *config, char *text, struct why *why)
@@ -174,7 +174,7 @@ static int arguments_for(const struct net_config *config, char *text, struct why
 
 /* ---- start ---- */
 
-/* A wrong argument makes DPDK print its usage on stdout, and more on stderr: nobody asked for that. */
+/* A wrong argument makes DPDK print its usage on stdout and more on stderr, which would be noise. */
 static int init_quietly(int argc, char **argv)
 {
 	static const int outputs[] = {STDOUT_FILENO, STDERR_FILENO};
@@ -219,11 +219,11 @@ int environment_start(const struct net_config *config, struct why *why)
 	words[0] = program;
 	count = words_cut(text, words + 1, WORDS_MAX);
 	if (count < 0)
-		return why_set(why, -E2BIG, "more than %d EAL arguments", WORDS_MAX);
+		return why_set(why, -E2BIG, "--eal has more than %d arguments", WORDS_MAX);
 	state.pinned = names_cpus(words + 1, count);
 	state.log = config->port->log;
 	log_capture();
-	/* EAL pins the thread that starts it, and ours would inherit that. */
+	/* EAL pins the thread that starts it, and our new threads would inherit that. */
 	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 	environment.mute = true;
 	err = init_quietly(count + 1, words);
@@ -249,7 +249,7 @@ const rte_cpuset_t *environment_cpus(uint32_t queue)
 		cpus[queue] = rte_lcore_cpuset(lcore);
 		return &cpus[queue];
 	}
-	/* One lcore for one queue is the main one. */
+	/* If one lcore serves one queue, it is the main one. */
 	if (at == 0 && queue == 0) {
 		cpus[0] = rte_lcore_cpuset(rte_get_main_lcore());
 		return &cpus[0];

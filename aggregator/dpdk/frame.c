@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* frame.c - see frame.h: checksums, and reading */
+/* frame.c - see frame.h: checksums and parsing */
 
 #include "aggregator/dpdk/frame_state.h"
 
 #define VLAN_BYTES 4
 #define VLAN_ID 0x0fff
 #define IP_FRAGMENT (IP_MF | IP_OFFMASK)
-#define EXTENSIONS_MAX 8 /* headers between IPv6 and what it carries */
-#define EXTENSION_UNIT 8 /* bytes that lengths count in; also of options */
+#define EXTENSIONS_MAX 8 /* headers between IPv6 and its content */
+#define EXTENSION_UNIT 8 /* bytes in which lengths of headers and options count */
 
-_Static_assert(FRAME_ETHER_BYTES == sizeof(struct ether_header), "the length of its header");
+_Static_assert(FRAME_ETHER_BYTES == sizeof(struct ether_header), "the length of Ethernet's header");
 
 static uint32_t get16(const uint8_t *at)
 {
 	return (uint32_t)at[0] << 8 | at[1];
 }
 
-/* Over zeros, or another of IPv4: to fill in costs less than to copy. */
+/* Writes only what differs, over zeros or another IPv4 address, which costs less than a copy. */
 static void ip_of_four(struct net_ip *out, const void *at)
 {
 	memset(out->bytes + 10, 0xff, 2);
@@ -40,7 +40,7 @@ uint64_t frame_sum_any(const void *data, size_t size)
 
 #ifdef __x86_64__
 
-/* The compiler makes eight words at a time of it. */
+/* The compiler handles eight words at a time. */
 __attribute__((target("avx2"))) static uint64_t sum_avx2(const uint8_t *data, size_t size)
 {
 	return sum_loop(data, size);
@@ -67,7 +67,7 @@ uint16_t frame_fold(uint64_t sum)
 	return (uint16_t)sum;
 }
 
-/* The stored sum makes the whole 0xffff; or only the pseudo-header has been summed yet. */
+/* The stored sum makes the total 0xffff, or it is only the pseudo-header's. */
 static bool udp_sum_right(const uint8_t *udp, uint16_t stored, uint32_t bytes,
                           const struct frame *frame)
 {
@@ -77,15 +77,15 @@ static bool udp_sum_right(const uint8_t *udp, uint16_t stored, uint32_t bytes,
 	       frame_fold(pseudo + frame_sum(udp, bytes)) == 0xffff || stored == frame_fold(pseudo);
 }
 
-/* ---- reading ---- */
+/* ---- parsing ---- */
 
-/* What an IP packet carries: `said` bytes, of which `size` have come, or more follow that are not its. */
+/* The content of an IP packet: `said` bytes, of which `size` have come; padding may follow. */
 struct carried {
 	const uint8_t *at;
 	size_t size;
 	uint32_t said;
 	uint8_t protocol, hops;
-	bool piece; /* a part of a datagram */
+	bool piece; /* a fragment */
 	unsigned checked;
 };
 
@@ -110,8 +110,8 @@ static enum frame_kind parse_arp(const uint8_t *bytes, size_t size, struct frame
 }
 
 /*
- * A header that says more than has come belongs to several datagrams that were handed on as one, for
- * example by a sender's kernel.
+ * A header with a length beyond the bytes that have come belongs to several datagrams that were
+ * merged, for example by a sender's kernel.
  */
 static enum frame_kind parse_udp(const struct carried *in, struct frame *out)
 {
@@ -146,7 +146,7 @@ static enum frame_kind parse_igmp(const struct carried *in, struct frame *out)
 	return igmp.igmp_type == IGMP_MEMBERSHIP_QUERY ? FRAME_QUERY : FRAME_OTHER;
 }
 
-/* The MAC address among the options of a neighbour's message. False: they do not fit in. */
+/* Finds the MAC address among the options of a neighbour's message. False: they do not fit in. */
 static bool parse_options(const uint8_t *at, size_t size, uint8_t wanted, const uint8_t **mac)
 {
 	struct nd_opt_hdr option;
@@ -164,7 +164,7 @@ static bool parse_options(const uint8_t *at, size_t size, uint8_t wanted, const 
 	return true;
 }
 
-/* What is of the right form, but must not be said so. */
+/* Tells whether a well-formed message is one that no host may send. */
 static bool odd_neighbour(const struct net_ip *target, bool solicited, const struct frame *frame)
 {
 	if (net_ip_multicast(target) || net_ip_is_v4(target) || net_ip_none(target))
@@ -173,7 +173,7 @@ static bool odd_neighbour(const struct net_ip *target, bool solicited, const str
 	                   : net_ip_multicast(&frame->to_ip) && solicited;
 }
 
-/* Solicitations, advertisements and MLD's queries have one form, up to the options. */
+/* Solicitations, advertisements and MLD's queries have the same form, up to the options. */
 static enum frame_kind parse_icmp6(const struct carried *in, struct frame *out)
 {
 	struct nd_neighbor_advert head;
@@ -247,10 +247,10 @@ static enum frame_kind parse_four(const uint8_t *bytes, size_t size, unsigned ch
 	return parse_carried(&in, out);
 }
 
-/* Pass over what stands between. False: it does not fit in. */
+/* Skips the extension headers. False: they do not fit in. */
 static bool skip_extensions(struct carried *in)
 {
-	struct ip6_rthdr extension; /* the other two begin as this one does */
+	struct ip6_rthdr extension; /* the other two begin in the same way */
 	uint32_t bytes;
 
 	for (uint32_t i = 0; i < EXTENSIONS_MAX; i++) {
@@ -264,7 +264,7 @@ static bool skip_extensions(struct carried *in)
 		if (bytes > in->size || bytes > in->said)
 			return false;
 		if (in->protocol == IPPROTO_ROUTING && extension.ip6r_segleft != 0)
-			break; /* it has other hosts to visit first */
+			break; /* other hosts come first on its way */
 		in->protocol = extension.ip6r_nxt;
 		in->at += bytes;
 		in->size -= bytes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * frame_state.h - what reading (frame.c) and writing (frame_write.c) have in common
+ * frame_state.h - shared by reading (frame.c) and writing (frame_write.c)
  *
- * Headers are copied to and from the structs of the system's own, since frames lie at any address.
+ * Headers are copied to and from the system's structs, because frames lie at any address.
  */
 #ifndef AGGREGATOR_DPDK_FRAME_STATE_H
 #define AGGREGATOR_DPDK_FRAME_STATE_H
@@ -19,11 +19,11 @@
 
 #include "aggregator/dpdk/frame.h"
 
-#define ND_HOPS 255 /* nobody beyond the link can send that */
+#define ND_HOPS 255 /* no host beyond the link can send that */
 #define LINK_HOPS 1
-#define SIX_CLASS_AT 20 /* the traffic class, in the word that an IPv6 header begins with */
+#define SIX_CLASS_AT 20 /* place of the traffic class in the first word of an IPv6 header */
 
-/* Halves of a 32-bit word fold to the same as two words of 16 bits; 2^32 words fit the sum. */
+/* Words of 32 bits fold to the same as their halves of 16 bits. 2^32 of them fit the sum. */
 __attribute__((always_inline)) static inline uint64_t sum_loop(const uint8_t *at, size_t size)
 {
 	size_t words = size / sizeof(uint32_t);
@@ -40,8 +40,8 @@ __attribute__((always_inline)) static inline uint64_t sum_loop(const uint8_t *at
 }
 
 /*
- * Of the addresses, whose family does not matter: what an IPv4 one is mapped with adds up to 0xffff,
- * which folds to nothing.
+ * The pseudo-header's sum. The family does not matter: the prefix of a mapped IPv4 address adds up
+ * to 0xffff, which folds to nothing.
  */
 static inline uint64_t pseudo_sum(const struct net_ip *from, const struct net_ip *to,
                                   uint8_t protocol, uint32_t bytes)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* frame_write.c - see frame.h: writing */
+/* frame_write.c - see frame.h: building */
 
 #include "aggregator/dpdk/frame_state.h"
 
-#define ETHER_MIN_BYTES 60 /* shorter ones are padded */
+#define ETHER_MIN_BYTES 60 /* shorter frames are padded */
 
 static const uint8_t everyone[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
@@ -15,10 +15,10 @@ static void write_ether(uint8_t *out, const uint8_t *to, const uint8_t *from, ui
 	out[13] = (uint8_t)type;
 }
 
-/* What an IP header says, whichever family; routers look at a report that passes ("alert"). */
+/* An IP header of either family. `alert` asks routers to look at a report on its way. */
 struct label {
 	const struct net_ip *from, *to;
-	uint32_t bytes; /* the bytes that follow */
+	uint32_t bytes;
 	uint8_t protocol, hops, tos;
 	bool alert;
 };
@@ -49,7 +49,7 @@ static uint8_t *write_four(uint8_t *out, const struct label *label)
 static uint8_t *write_six(uint8_t *out, const struct label *label)
 {
 	const uint8_t alert[] = {label->protocol,           0, IP6OPT_ROUTER_ALERT, 2, 0, 0,
-	                         IP6OPT_PADN /* nothing */, 0};
+	                         IP6OPT_PADN /* padding */, 0};
 	uint32_t more = label->alert ? sizeof(alert) : 0;
 	struct ip6_hdr ip = {.ip6_plen = htons((uint16_t)(more + label->bytes)),
 	                     .ip6_nxt = label->alert ? IPPROTO_HOPOPTS : label->protocol,
@@ -63,7 +63,7 @@ static uint8_t *write_six(uint8_t *out, const struct label *label)
 	return out + sizeof(ip) + more;
 }
 
-/* Where its bytes go. */
+/* Returns where the content goes. */
 static uint8_t *write_ip(uint8_t *out, const uint8_t *to_mac, const uint8_t *from_mac,
                          const struct label *label)
 {
@@ -93,7 +93,7 @@ void frame_udp(uint8_t *out, const struct frame_route *route, uint32_t payload_b
 	                        : pseudo + sum_loop((const uint8_t *)&udp, sizeof(udp)) +
 	                                  payload_sum);
 	if (!finish)
-		sum = (uint16_t)(sum == 0xffff ? sum : ~sum); /* 0 would mean: no checksum */
+		sum = (uint16_t)(sum == 0xffff ? sum : ~sum); /* 0 would mean no checksum */
 	udp.uh_sum = sum;
 	memcpy(at, &udp, sizeof(udp));
 }
@@ -118,7 +118,7 @@ static uint32_t write_arp(uint8_t *out, uint16_t operation, const struct frame_s
 	return ETHER_MIN_BYTES;
 }
 
-/* One of ICMPv6's messages that have the form of a solicitation: to `to`, of `target`. */
+/* Writes one of ICMPv6's messages that look like a solicitation, to `to` about `target`. */
 static uint32_t write_icmp6(uint8_t *out, const struct frame_station *from,
                             const struct frame_station *to, uint8_t type, uint32_t flags,
                             const struct net_ip *target)
@@ -151,7 +151,7 @@ static uint32_t write_icmp6(uint8_t *out, const struct frame_station *from,
 	return (uint32_t)(at - out) + bytes;
 }
 
-/* That of all addresses with the same end (RFC 4291): ff02::1:ffXX:XXXX. */
+/* The group of all addresses with the same end (RFC 4291): ff02::1:ffXX:XXXX. */
 struct net_ip frame_asked_group(const struct net_ip *ip)
 {
 	const uint8_t *b = ip->bytes;
@@ -190,7 +190,7 @@ uint32_t frame_answer(uint8_t out[FRAME_SMALL_BYTES_MAX], const struct frame_sta
 	                   ND_NA_FLAG_OVERRIDE, &from->ip);
 }
 
-/* MLD speaks from an address of the link: that which comes of the MAC address (RFC 2464). */
+/* MLD is sent from a link-local address: the one made of the MAC address (RFC 2464). */
 static struct net_ip link_address(const uint8_t *mac)
 {
 	return (struct net_ip){.bytes = {0xfe, 0x80, [8] = mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* kernel.c - see kernel.h; neighbours and gateways by rtnetlink, which has both families in one form */
+/* kernel.c - see kernel.h; rtnetlink knows neighbours and gateways of both families */
 
 #include "aggregator/dpdk/kernel.h"
 
@@ -35,10 +35,10 @@ static uint32_t bits_of(const struct sockaddr *mask)
 
 	for (size_t i = 0; i < sizeof(ip.bytes); i++)
 		bits += (uint32_t)__builtin_popcount(ip.bytes[i]);
-	return mask->sa_family == AF_INET ? bits - 16 : bits; /* less those that map it */
+	return mask->sa_family == AF_INET ? bits - 16 : bits; /* without the mapped prefix */
 }
 
-/* `six`: of which family, where any address will do. */
+/* `six` chooses the family if any address will do. */
 static bool address_find(const struct ifaddrs *list, uint32_t if_index, bool six, struct net_ip *ip,
                          uint32_t *prefix_bits)
 {
@@ -73,7 +73,7 @@ bool kernel_address(uint32_t if_index, struct net_ip *ip, uint32_t *prefix_bits)
 	return found;
 }
 
-/* One ioctl about an interface; false when there is none. */
+/* Makes one ioctl about an interface. False if it fails. */
 static bool interface_ask(uint32_t if_index, unsigned long what, struct ifreq *request)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -100,7 +100,7 @@ bool kernel_carrier(uint32_t if_index)
 	       (request.ifr_flags & IFF_RUNNING) != 0;
 }
 
-/* `what` is one of the structs of <linux/ethtool.h>, its cmd filled in. */
+/* `what` is a struct of <linux/ethtool.h> whose cmd is filled in. */
 static bool ethtool_ask(uint32_t if_index, void *what)
 {
 	struct ifreq request = {.ifr_data = what};
@@ -120,7 +120,7 @@ static int socket_on(uint32_t if_index, int family)
 	int fd = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	char device[IF_NAMESIZE];
 
-	/* Without the right to bind to it, the routing table finds the same one. */
+	/* Without the right to bind to the interface, the routing table finds the same one. */
 	if (fd >= 0 && if_index != 0 && if_indextoname(if_index, device) != NULL)
 		setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device) + 1);
 	return fd;
@@ -143,7 +143,7 @@ void kernel_ask(uint32_t if_index, const struct net_ip *ip)
 	close(fd);
 }
 
-/* `fd`, or -errno, and it is closed. */
+/* Returns `fd`, or closes it and returns -errno. */
 static int fd_unless(bool failed, int fd)
 {
 	int err = -errno;
@@ -153,7 +153,7 @@ static int fd_unless(bool failed, int fd)
 	return failed ? err : fd;
 }
 
-/* A filter that lets nothing in. */
+/* Attaches a filter that lets nothing in. */
 static int refuse_all(int fd)
 {
 	struct sock_filter code[] = {{BPF_RET | BPF_K, 0, 0, 0}};
@@ -190,7 +190,7 @@ static int pass_program(void)
 	attr.insns = (uint64_t)(uintptr_t)code;
 	attr.insn_cnt = sizeof(code) / sizeof(code[0]);
 	attr.license = (uint64_t)(uintptr_t) "BSD";
-	attr.prog_flags = BPF_F_XDP_HAS_FRAGS; /* whatever the MTU */
+	attr.prog_flags = BPF_F_XDP_HAS_FRAGS; /* for any MTU */
 	memcpy(attr.prog_name, "winnow_pass", sizeof("winnow_pass"));
 	return (int)syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
 }
@@ -248,9 +248,9 @@ struct request {
 	uint8_t address[16];
 };
 
-_Static_assert(sizeof(struct ndmsg) == sizeof(struct rtmsg), "the attribute follows either");
+_Static_assert(sizeof(struct ndmsg) == sizeof(struct rtmsg), "the attribute follows either struct");
 
-/* Of one kind of address: how many bytes, and where they are in a struct net_ip. */
+/* The size of an address, and where it is in a struct net_ip. */
 static size_t address_bytes(bool six)
 {
 	return six ? sizeof(struct in6_addr) : sizeof(struct in_addr);
@@ -261,7 +261,7 @@ static const uint8_t *address_of(const struct net_ip *ip)
 	return ip->bytes + sizeof(ip->bytes) - address_bytes(!net_ip_is_v4(ip));
 }
 
-/* The value of one of a message's attributes, if it has this length. */
+/* Returns the value of one of a message's attributes, if it has this length. */
 static const void *attribute_find(struct nlmsghdr *message, size_t body, uint16_t type,
                                   size_t value)
 {
@@ -274,7 +274,7 @@ static const void *attribute_find(struct nlmsghdr *message, size_t body, uint16_
 	return NULL;
 }
 
-/* Ask, and look at every message of the answer until one is what was wanted. */
+/* Sends a request and looks at every message of the answer until one is right. */
 static bool request_answered(const struct request *request,
                              bool (*look)(struct nlmsghdr *message, uint32_t if_index, void *out),
                              uint32_t if_index, void *out)

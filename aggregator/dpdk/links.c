@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* links.c - ports while they run: links that come and go, an MTU that shrinks, a port that is gone */
+/* links.c - watches ports: links that come and go, an MTU that shrinks, a port that is removed */
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static bool link_up(const struct device_port *port)
 	return rte_eth_link_get_nowait(port->id, &link) != 0 || link.link_status == RTE_ETH_LINK_UP;
 }
 
-/* The largest datagram that the kernel's MTU has room for now. */
+/* Finds the largest datagram that the kernel's MTU has room for now. */
 static void look_at_mtu(void)
 {
 	uint32_t least = device.payload_max, before = device.payload_now,

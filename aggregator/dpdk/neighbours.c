@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* neighbours.c - see neighbours.h; a hash table whose readers look twice, at words that are atomic */
+/* neighbours.c - see neighbours.h; a hash table with atomic words, which readers read twice */
 
 #include "aggregator/dpdk/neighbours.h"
 
@@ -13,14 +13,14 @@
 #define REACH 8 /* places that an address may be in */
 
 struct entry {
-	_Atomic uint32_t turn;    /* odd while it is given to another address or station */
-	_Atomic uint64_t ip[2];   /* both 0: empty */
-	_Atomic uint64_t station; /* port, then the six bytes of the MAC address */
+	_Atomic uint32_t turn;    /* odd while the entry changes its address or station */
+	_Atomic uint64_t ip[2];   /* both 0 if empty */
+	_Atomic uint64_t station; /* the port, then the six bytes of the MAC address */
 	_Atomic uint64_t heard_us;
 };
 
 struct neighbours {
-	pthread_mutex_t lock; /* of writing */
+	pthread_mutex_t lock; /* for writers */
 	struct entry entries[ENTRIES];
 };
 
@@ -56,7 +56,7 @@ static struct key key_of(const struct net_ip *ip)
 	return (struct key){be64toh(key.high), be64toh(key.low)};
 }
 
-/* Neighbouring addresses go to places far apart. */
+/* Spreads neighbouring addresses far apart. */
 static uint32_t key_place(struct key key, uint32_t step)
 {
 	uint64_t mixed = (key.high * 0xc2b2ae3d27d4eb4f + key.low) * 0x9e3779b97f4a7c15;
@@ -90,8 +90,8 @@ bool neighbours_find(const struct neighbours *neighbours, const struct net_ip *i
 		station = atomic_load_explicit(&entry->station, memory_order_acquire);
 		out->heard_us = atomic_load_explicit(&entry->heard_us, memory_order_acquire);
 		/*
-		 * Was the entry given away while it was read? The address alone does not tell: it may
-		 * have left, and come back. What was read before is not older than this turn.
+		 * Was the entry given away meanwhile? The address alone does not tell: it may have
+		 * left and come back. What was read before is not older than this turn.
 		 */
 		if (turn % 2 != 0 ||
 		    atomic_load_explicit(&entry->turn, memory_order_relaxed) != turn)
@@ -104,7 +104,7 @@ bool neighbours_find(const struct neighbours *neighbours, const struct net_ip *i
 	return false;
 }
 
-/* Its own place; or an empty one; or that of the entry not heard of for longest. */
+/* Finds the key's entry, or an empty one, or the one that has been silent for longest. */
 static struct entry *entry_for(struct neighbours *neighbours, struct key key)
 {
 	struct entry *best = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * net_dpdk.c - the back end "dpdk": ports that DPDK drives, polled; an object of its own
+ * net_dpdk.c - the back end "dpdk": polls ports that DPDK drives; an object of its own
  *
  *   environment.c  DPDK's start and its log
  *   device.c       ports, addresses
@@ -22,7 +22,7 @@
 
 #define HEADERS 4095
 #define HEADER_ROOM 128
-#define SPIN_US 20 /* idle for so short a time is not idle */
+#define SPIN_US 20 /* a shorter idle time does not count */
 #define LONG_IDLE_US 100000
 #define LONG_IDLE_FACTOR 20
 #define FULL_REST_US 20
@@ -80,7 +80,7 @@ static void dpdk_close(struct net *net)
 	device_put();
 }
 
-/* Tell switches, or let the kernel tell them, that we listen. */
+/* Tells switches that we listen, or has the kernel tell them. */
 static int group_join(struct net *net, struct why *why)
 {
 	const struct net_ip group = net_listens(net);
@@ -93,7 +93,7 @@ static int group_join(struct net *net, struct why *why)
 			queue_small(net->queue, i, report, frame_report(report, &us, &group));
 			continue;
 		}
-		if (net_ip_none(&net->group)) /* the kernel's own affair */
+		if (net_ip_none(&net->group)) /* the kernel takes care of that */
 			continue;
 		net->group_fd = kernel_join(device.ports[i].if_index, &group);
 		if (net->group_fd < 0)
@@ -123,12 +123,14 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 	if (grouped && net_ip_is_v4(&config->group) != net_ip_is_v4(&device.ip)) {
 		device_put();
 		return why_set(why, -EAFNOSUPPORT,
-		               "the group is not of the family of the address for datagrams");
+		               "the multicast group and the address for datagrams are of different "
+		               "families");
 	}
 	if (already_open(queues[config->queue], &config->group)) {
 		device_put();
-		return why_set(why, -EBUSY,
-		               "the dpdk datapath serves one communicator a process at a time");
+		return why_set(
+			why, -EBUSY,
+			"the dpdk datapath serves only one communicator of a process at a time");
 	}
 	net = calloc(1, sizeof(*net));
 	if (net != NULL)
@@ -144,7 +146,7 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 	net->port = grouped ? config->local.port : device.udp_port;
 	net->facts = (struct net_facts){
 		.fd = -1,
-		/* As a socket counts: the frames that may wait in a queue of each port. */
+		/* Counted like a socket's: the frames that may wait in a queue of each port. */
 		.buffer_bytes = device.payload_max * 1024,
 		.payload_max = device.payload_max,
 		.address = {.ip = grouped ? config->group : device.ip, .port = net->port},
@@ -163,7 +165,7 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 
 /* ---- packets ---- */
 
-/* The thread that uses the queue introduces itself, once: memory pools keep a cache for it. */
+/* Registers the thread that uses the queue, once, because memory pools keep a cache for it. */
 static void queue_enter(struct queue *queue)
 {
 	const rte_cpuset_t *cpus = environment_cpus(queue->index);
@@ -200,7 +202,7 @@ static uint32_t dpdk_rest(struct net *net)
 	return (uint32_t)RTE_MIN((uint64_t)most_us, idle_us / 4);
 }
 
-/* ---- looking ---- */
+/* ---- health and numbers ---- */
 
 static uint32_t dpdk_troubles(struct net *net, struct net_trouble out[NET_TROUBLES_MAX])
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* receive.c - frames from a thread's queues to the nets that they are for */
+/* receive.c - moves frames from a thread's queues to the nets that they are for */
 
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define PORT_BURST 64
 
-/* ---- what is not for a net ---- */
+/* ---- other frames ---- */
 
 static void take_neighbour(struct queue *queue, uint32_t port, const struct frame *frame)
 {
@@ -21,7 +21,7 @@ static void take_neighbour(struct queue *queue, uint32_t port, const struct fram
 	queue->rx_others++;
 	if (device.kernels)
 		return;
-	/* RFC 826 and 4861: news of those we know; those we do not know only if they speak to us. */
+	/* RFC 826 and 4861: news about hosts that we know; about others only if they speak to us. */
 	if (frame->mac != NULL &&
 	    (to_us || neighbours_find(device.neighbours, &frame->from_ip, &known)))
 		neighbours_learn(device.neighbours, &frame->from_ip, frame->mac, (uint8_t)port,
@@ -61,7 +61,7 @@ static struct net *net_for(struct queue *queue, const struct frame *frame)
 	return NULL;
 }
 
-/* No datagram to us is as long: several that the sender's kernel has left to a card to be cut apart. */
+/* No datagram to us is so long: a sender's kernel has left several for a card to split. */
 static void take_merged(struct queue *queue, const struct frame *frame)
 {
 	const struct net_path from = {
@@ -81,10 +81,10 @@ static uint32_t owner_of(const struct queue *queue, const struct frame *frame)
 	return frame->payload[NET_STEERING_BYTE] % device.queue_count;
 }
 
-/* False when that queue has no room: the frame is lost. */
+/* Returns false if that queue has no room, and the frame is lost. */
 static bool hand_over(struct queue *queue, uint32_t owner, struct rte_mbuf *mbuf)
 {
-	/* It has been checked. */
+	/* Its checksums have been checked. */
 	mbuf->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 	if (rte_ring_mp_enqueue(device.handed_over[owner], mbuf) == 0)
 		return true;
@@ -92,7 +92,7 @@ static bool hand_over(struct queue *queue, uint32_t owner, struct rte_mbuf *mbuf
 	return false;
 }
 
-/* False when the mbuf is not wanted. */
+/* Returns false if the mbuf is not wanted. */
 static bool take_udp(struct queue *queue, struct rte_mbuf *mbuf, const struct frame *frame)
 {
 	struct queue_item *item = &queue->items[queue->count];
@@ -127,24 +127,24 @@ static unsigned checked_by_port(const struct rte_mbuf *mbuf)
 	       (udp == RTE_MBUF_F_RX_L4_CKSUM_GOOD ? FRAME_UDP_CHECKED : 0);
 }
 
-/* The port took the tag of another VLAN off. */
+/* The port removed the tag of another VLAN. */
 static bool foreign_vlan(const struct rte_mbuf *mbuf)
 {
 	return (mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) && (mbuf->vlan_tci & 0xfff) != 0;
 }
 
-/* One frame; it is kept until the next burst if a net has it, else freed. */
+/* Handles one frame. It is kept until the next burst if a net has it, and otherwise freed. */
 static void frame_take(struct queue *queue, uint32_t port, struct rte_mbuf *mbuf)
 {
 	bool wanted = false;
 	struct frame frame;
 
-	/* Of one that is too long to be in one piece, the beginning says whose it is. */
+	/* The beginning of a frame that is too long for one piece says whose it is. */
 	if (!rte_pktmbuf_is_contiguous(mbuf))
 		(void)rte_pktmbuf_linearize(mbuf);
 	frame_parse(rte_pktmbuf_mtod(mbuf, const uint8_t *), rte_pktmbuf_data_len(mbuf),
 	            checked_by_port(mbuf), &frame);
-	/* A packet socket also sees what the kernel sends, cut off where it is long. */
+	/* A packet socket also receives what the kernel sends, truncated if it is long. */
 	if (frame.from_mac != NULL &&
 	    (foreign_vlan(mbuf) ||
 	     memcmp(frame.from_mac, device.ports[port].mac, FRAME_MAC_BYTES) == 0))
@@ -215,7 +215,7 @@ static void queue_fill(struct queue *queue)
 
 	rte_pktmbuf_free_bulk(queue->mbufs, queue->mbuf_count);
 	queue->mbuf_count = queue->count = queue->at = 0;
-	/* One burst of each: what is handed out now is still in the cache when it is added. */
+	/* Takes one burst a port: datagrams are then still in the cache when they are added. */
 	for (uint32_t i = 0; i < device.port_count; i++)
 		if (queue->count + PORT_BURST <= NET_BURST_MAX)
 			frames += fill_from_port(queue, i);
@@ -223,7 +223,7 @@ static void queue_fill(struct queue *queue)
 		frames += fill_from_others(queue);
 	for (struct net *net = queue->nets; net != NULL && frames > 0; net = net->next)
 		net->stats.rx_calls++;
-	/* More may wait behind what was not for us. */
+	/* More may wait behind frames that were not for us. */
 	if (frames > 0)
 		queue->idle_since_us = 0;
 }

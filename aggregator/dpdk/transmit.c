@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * transmit.c - datagrams to frames, and frames to ports
+ * transmit.c - makes frames of datagrams, and sends them
  *
- * A payload is copied once, into an mbuf. For one receiver the headers go before it; for several,
- * each gets a small mbuf of headers of its own in front of the same payload, where the port
- * can send chains, else a copy.
+ * A payload is copied once, into an mbuf. For one receiver the headers go before it. For several,
+ * each gets a small mbuf with its own headers in front of the same payload, if the port can send
+ * chains; otherwise it gets a copy.
  */
 
 #include <errno.h>
@@ -16,8 +16,8 @@
 #define HOPS 64
 #define HOPS_MULTICAST 1
 #define ASK_AGAIN_US 50000
-#define STALE_US 30000000  /* a neighbour not heard of for so long is asked for again */
-#define MISSING_US 1000000 /* whoever has not answered for so long is not there */
+#define STALE_US 30000000  /* a neighbour that has been silent for so long is asked for again */
+#define MISSING_US 1000000 /* a host that has not answered for so long is not there */
 
 /* ---- frames to ports ---- */
 
@@ -41,7 +41,7 @@ static uint32_t port_burst(struct queue *queue, uint32_t index, struct rte_mbuf 
 	return sent;
 }
 
-/* All of them: what the port has no room for is kept. */
+/* Sends all frames, and keeps those that the port has no room for. */
 static void port_emit(struct queue *queue, uint32_t port, struct rte_mbuf *frames[], uint32_t count)
 {
 	uint32_t sent = 0, kept = queue->kept_count[port];
@@ -92,7 +92,7 @@ void queue_small(struct queue *queue, uint32_t port, const uint8_t *frame, uint3
 
 /* ---- neighbours ---- */
 
-/* What we asked for `ip` lately; the oldest question makes room for a new one. */
+/* The recent question for `ip`, or the oldest one to make room for it. */
 static struct queue_asked *asked_of(struct queue *queue, const struct net_ip *ip, uint64_t now_us)
 {
 	struct queue_asked *asked = queue->asked;
@@ -108,7 +108,7 @@ static struct queue_asked *asked_of(struct queue *queue, const struct net_ip *ip
 	return asked;
 }
 
-/* Find out who has `ip`; true when the kernel knew it at once. */
+/* Asks who has `ip`. Returns true if the kernel knew it at once. */
 static bool neighbour_ask(struct queue *queue, const struct net_ip *ip, uint64_t now_us)
 {
 	uint8_t frame[FRAME_SMALL_BYTES_MAX], mac[FRAME_MAC_BYTES];
@@ -146,7 +146,7 @@ static bool hop_find(struct queue *queue, const struct net_ip *hop, struct neigh
 	return neighbour_ask(queue, hop, now_us) && neighbours_find(neighbours, hop, out);
 }
 
-/* NULL: there is no road. */
+/* Returns the next hop, or NULL if there is no route. */
 static const struct net_ip *hop_to(const struct net_ip *ip)
 {
 	if (net_ip_is_v4(ip) != net_ip_is_v4(&device.ip))
@@ -156,7 +156,7 @@ static const struct net_ip *hop_to(const struct net_ip *ip)
 	return net_ip_none(&device.gateway) ? NULL : &device.gateway;
 }
 
-/* Nobody knows whereto yet: the datagrams are lost, like others, and will be asked for. */
+/* The address is not known yet, so the datagrams are lost like others, and asked for again. */
 static void datagrams_lose(struct net *net, const struct net_path *path, const struct net_ip *hop,
                            uint32_t count)
 {
@@ -181,7 +181,7 @@ static void datagram_gather(struct rte_mbuf *mbuf, const struct net_out *out)
 	}
 }
 
-/* How many payloads there are now: all, or as many as memory holds; and how many are too large. */
+/* Copies payloads, as memory permits. Returns how many there are, and how many are too large. */
 static uint32_t payloads_make(struct queue *queue, const struct net_out out[], uint32_t count,
                               struct net_stats *stats, uint32_t *too_large)
 {
@@ -206,7 +206,7 @@ static uint32_t payloads_make(struct queue *queue, const struct net_out out[], u
 	return made;
 }
 
-/* A frame's mbuf with room for headers at its front; NULL: no memory. The payload stays ours. */
+/* Makes a frame's mbuf with room for headers, or NULL. The payload stays ours. */
 static struct rte_mbuf *frame_copy(struct queue *queue, struct rte_mbuf *payload, bool chains)
 {
 	uint16_t bytes = rte_pktmbuf_data_len(payload);
@@ -244,7 +244,7 @@ static void headers_write(struct rte_mbuf *frame, const struct frame_route *rout
 			RTE_MBUF_F_TX_UDP_CKSUM | (v4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
 }
 
-/* Frames of payloads[0 .. count) in queue->frames; `last`: the payloads are used up. */
+/* Makes frames of payloads[0 .. count) in queue->frames. `last` uses the payloads up. */
 static uint32_t frames_make(struct queue *queue, const struct device_port *port,
                             const struct frame_route *route, uint32_t count, bool last,
                             struct net_stats *stats)
@@ -253,7 +253,7 @@ static uint32_t frames_make(struct queue *queue, const struct device_port *port,
 
 	for (uint32_t i = 0; i < count; i++) {
 		struct rte_mbuf *payload = queue->payloads[i];
-		/* Headers of others may still be in front of it. */
+		/* Other receivers' headers may still be in front of the payload. */
 		bool alone = last && rte_mbuf_refcnt_read(payload) == 1;
 		struct rte_mbuf *frame = alone ? payload : frame_copy(queue, payload, port->chains);
 

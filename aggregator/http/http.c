@@ -22,30 +22,30 @@
 
 #define IDLE_S 10
 #define CONNECTION_BYTES 8192 /* of memory, for the head of a request and of its answer */
-#define LEAVING_MAX 16        /* connections that have been cut off, and are not closed yet */
-#define PAGE_SHARE 20         /* each page takes one part in so many of the time */
+#define LEAVING_MAX 16        /* connections that are cut off but not closed yet */
+#define PAGE_SHARE 20         /* making a page takes at most a twentieth of the time */
 
 enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
 
-/* All but the first is the thread's own, once it runs. */
+/* Once the thread runs, it owns everything but `stop`. */
 struct http {
-	uv_async_t stop; /* any thread: it is to end */
+	uv_async_t stop; /* any thread may end it */
 	pthread_t thread;
 	uv_loop_t loop;
 	struct MHD_Daemon *daemon;
-	uv_poll_t poll;   /* for what the daemon waits for, */
-	uv_timer_t timer; /* and until it wants to run anyhow */
+	uv_poll_t poll;   /* wakes the daemon for its sockets */
+	uv_timer_t timer; /* wakes the daemon when it wants to run anyway */
 	struct listener listener;
-	struct crowd crowd; /* all connections, by address; each is its socket's number */
+	struct crowd crowd; /* all connections by address; `who` is the socket's number */
 	struct http_sources sources;
 	bool local; /* it listens on a loopback address */
 	struct {
-		struct MHD_Response *response; /* NULL: could not be made */
-		uint64_t until_us;             /* who asks before then is given this one */
+		struct MHD_Response *response; /* NULL if it could not be made */
+		uint64_t until_us;             /* until then it is given to all who ask */
 	} pages[PAGE_COUNT];
 };
 
-/* ---- answering ---- */
+/* ---- answers ---- */
 
 static enum MHD_Result text_respond(struct MHD_Connection *connection, unsigned status,
                                     const char *text)
@@ -62,7 +62,7 @@ static enum MHD_Result text_respond(struct MHD_Connection *connection, unsigned 
 	return result;
 }
 
-/* Does the host's name, perhaps with a port behind it, mean this machine and no other? */
+/* Tells whether a host's name, perhaps with a port, certainly means this machine. */
 static bool host_is_here(const char *host)
 {
 	char name[256], own[256];
@@ -80,8 +80,8 @@ static bool host_is_here(const char *host)
 }
 
 /*
- * A web page from elsewhere can make its own name lead to a loopback address, and a browser then lets
- * it read what is served there. It cannot make the browser say another name.
+ * A web page from elsewhere can have its own name resolve to a loopback address, and a browser then
+ * lets it read what is served there. It cannot make the browser send another name.
  */
 static bool is_rebound(const struct http *http, struct MHD_Connection *connection)
 {
@@ -113,7 +113,7 @@ static void page_forget(struct http *http, enum page page)
 	http->pages[page].response = NULL;
 }
 
-/* A copy that does not come costs nobody anything, so the next one who asks may try again soon. */
+/* A copy that fails costs nothing, so the next client may try again soon. */
 static void page_make(struct http *http, enum page page, uint64_t begun_us)
 {
 	struct snapshot now;
@@ -142,7 +142,7 @@ static enum MHD_Result page_answer(struct http *http, struct MHD_Connection *con
 		page_make(http, page, now_us);
 	if (http->pages[page].response == NULL)
 		return text_respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-		                    "no memory, or the control loop does not answer\n");
+		                    "out of memory, or the control loop does not answer\n");
 	return MHD_queue_response(connection, MHD_HTTP_OK, http->pages[page].response);
 }
 
@@ -177,8 +177,8 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
 	if (is_rebound(http, connection))
 		return text_respond(
 			connection, MHD_HTTP_FORBIDDEN,
-			"this is a loopback address: ask for it by number, as localhost, or by "
-			"this machine's name\n");
+			"this is a loopback address: use its number, localhost or this machine's "
+			"name\n");
 	if (strcmp(url, "/metrics") == 0)
 		return page_answer(http, connection, PAGE_METRICS);
 	if (strcmp(url, "/status") == 0)
@@ -219,7 +219,7 @@ static void *socket_key(int fd)
 	return (void *)(intptr_t)fd;
 }
 
-/* The socket is the library's, which closes what has ended. False: there is none. */
+/* The socket belongs to the library, which closes it when it has ended. False: there is none. */
 static bool crowd_out(void *context)
 {
 	struct http *http = context;
@@ -235,8 +235,8 @@ static bool crowd_out(void *context)
 
 /*
  * A client that asks for winnowd's state, above all a probe, gets an answer whatever strangers do:
- * a connection is served as soon as its request is complete, and until then only a newer connection
- * from an address that has as many may push it out.
+ * a connection is served as soon as its request is complete. Until then only a newer connection
+ * from an address with as many connections can push it out.
  */
 static void connection_new(void *context, int fd, const struct net_addr *from)
 {
@@ -247,7 +247,7 @@ static void connection_new(void *context, int fd, const struct net_addr *from)
 	if (http->crowd.count == HTTP_CONNECTIONS_MAX)
 		crowd_out(http);
 	crowd_add(&http->crowd, net_ip_owner(&from->ip), socket_key(fd));
-	/* If it does not take the connection it closes it, without calling connection_changed(). */
+	/* A connection that the daemon refuses is closed without a call of connection_changed(). */
 	if (MHD_add_connection(http->daemon, fd, &address.any, size) != MHD_YES)
 		crowd_remove(&http->crowd, socket_key(fd));
 	daemon_work(http);
@@ -266,11 +266,11 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
 		                                ->connect_fd));
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 /*
- * The library accepts nothing itself: without a descriptor it would turn like mad, or accept no more as
- * long as those who are connected stay.
+ * The library accepts no connections itself. Without descriptors it would spin, or accept nothing
+ * while the present clients stay.
  */
 static struct MHD_Daemon *daemon_start(struct http *http)
 {
@@ -298,13 +298,13 @@ static void *http_run(void *context)
 {
 	struct http *http = context;
 
-	(void)privileges_drop(); /* winnowd.c reports it if this cannot be done */
+	(void)privileges_drop(); /* winnowd.c reports a failure */
 	pthread_setname_np(pthread_self(), "winnow-http");
 	uv_run(&http->loop, UV_RUN_DEFAULT);
 	return NULL;
 }
 
-/* When the thread has ended, or was never there: then there may be handles. */
+/* Called when the thread has ended or never ran; handles may exist even then. */
 static void free_all(struct http *http)
 {
 	uv_walk(&http->loop, handle_close, NULL);
@@ -319,7 +319,7 @@ static void free_all(struct http *http)
 	free(http);
 }
 
-/* 0, or -errno: only what the kernel is to watch can fail here. */
+/* Returns 0, or -errno. Only watching descriptors can fail here. */
 static int handles_init(struct http *http)
 {
 	const union MHD_DaemonInfo *info =
@@ -356,19 +356,21 @@ int http_open(const struct net_addr *listen, const struct http_sources *sources,
               struct why *why)
 {
 	struct http *http = calloc(1, sizeof(*http));
-	int err;
+	int err = http != NULL ? uv_loop_init(&http->loop) : -ENOMEM;
 
-	if (http == NULL || uv_loop_init(&http->loop) != 0) {
+	if (err != 0) {
 		free(http);
-		return why_set(why, -ENOMEM, "out of memory");
+		return why_set(why, err, "cannot serve HTTP: %s", strerror(-err));
 	}
 	http->listener = LISTENER_NONE;
 	http->sources = *sources;
 	http->local = is_loopback(&listen->ip);
+	errno = ENOMEM;
 	http->daemon = daemon_start(http);
-	if (http->daemon == NULL || crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) != 0) {
+	err = http->daemon != NULL ? crowd_open(&http->crowd, HTTP_CONNECTIONS_MAX) : -errno;
+	if (err != 0) {
 		free_all(http);
-		return why_set(why, -ENOMEM, "out of memory");
+		return why_set(why, err, "cannot serve HTTP: %s", strerror(-err));
 	}
 	err = port_open(http, listen, why);
 	if (err != 0) {

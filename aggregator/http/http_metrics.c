@@ -77,7 +77,8 @@ static void worker_numbers(FILE *out, const struct snapshot *now)
 static void job_times(FILE *out, const struct snapshot *now)
 {
 	family_open(out, "allreduce_duration_seconds", "histogram",
-	            "Of operations, from the first worker's call until all have the result.");
+	            "Duration of operations, from the first worker's call until all workers have "
+	            "the result.");
 	for (uint32_t i = 0; i < now->job_count; i++) {
 		const struct job_snapshot *job = &now->jobs[i];
 		const char *name = job->name;
@@ -107,7 +108,7 @@ static void job_times(FILE *out, const struct snapshot *now)
 static void drop_metrics(FILE *out, const struct snapshot *now)
 {
 	family_open(out, "packets_dropped_total", "counter",
-	            "Packets received and not used, by reason.");
+	            "Received packets that were not used, by reason.");
 	for (uint32_t d = 1; d < WIRE_DROP_COUNT; d++)
 		fprintf(out, "winnow_packets_dropped_total{reason=\"%s\"} %" PRIu64 "\n",
 		        fast_counter_name(d), now->drops[d]);
@@ -115,10 +116,9 @@ static void drop_metrics(FILE *out, const struct snapshot *now)
 
 static void fast_metrics(FILE *out, const struct snapshot *now)
 {
-	family_open(
-		out, "xdp_packets_total", "counter",
-		"Datagrams that the XDP program saw, by what it did; those that it dropped are in "
-		"packets_dropped_total.");
+	family_open(out, "xdp_packets_total", "counter",
+	            "Datagrams that the XDP program received, by what it did with them; dropped "
+	            "ones are in packets_dropped_total.");
 	for (uint32_t i = FAST_COUNT_PASSED; i < FAST_COUNTER_COUNT; i++)
 		fprintf(out, "winnow_xdp_packets_total{verdict=\"%s\"} %" PRIu64 "\n",
 		        fast_counter_name(i), now->fast[i]);
@@ -126,14 +126,13 @@ static void fast_metrics(FILE *out, const struct snapshot *now)
 
 static void refusal_metrics(FILE *out, const struct jobs_totals *totals)
 {
-	family_open(out, "joins_refused_total", "counter",
-	            "Workers that were not let in, by reason.");
+	family_open(out, "joins_refused_total", "counter", "Workers that were refused, by reason.");
 	for (uint32_t i = 0; i < JOBS_REFUSALS; i++)
 		fprintf(out, "winnow_joins_refused_total{reason=\"%s\"} %" PRIu64 "\n",
 		        jobs_refusals[i], totals->refused[i]);
 }
 
-/* ---- the process as the system sees it, under the names that Prometheus' own clients use ---- */
+/* ---- the process, under the names that Prometheus' own clients use ---- */
 
 static void process_metric(FILE *out, const char *name, const char *type, const char *help,
                            double value)
@@ -147,7 +146,7 @@ static double seconds_of(const struct timeval *time)
 	return (double)time->tv_sec + (double)time->tv_usec / 1e6;
 }
 
-/* Pages, in /proc/self/statm: of the address space, and of these in memory. */
+/* /proc/self/statm counts pages: those of the address space, and those of them in memory. */
 static void process_memory(FILE *out)
 {
 	FILE *file = fopen("/proc/self/statm", "re");
@@ -175,7 +174,8 @@ static void process_metrics(FILE *out, double start_s)
 		               seconds_of(&usage.ru_utime) + seconds_of(&usage.ru_stime));
 	process_memory(out);
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-		process_metric(out, "max_fds", "gauge", "Descriptors that the process may have.",
+		process_metric(out, "max_fds", "gauge",
+		               "Most descriptors that the process may open.",
 		               (double)limit.rlim_cur);
 	process_metric(out, "open_fds", "gauge", "Descriptors that the process has open.",
 	               limits_open());
@@ -193,7 +193,7 @@ char *http_metrics(const struct http_sources *sources, const struct snapshot *no
 
 	if (out == NULL)
 		return NULL;
-	family_open(out, "build_info", "gauge", "What this is.");
+	family_open(out, "build_info", "gauge", "Version, instruction set and data path.");
 	fprintf(out, "winnow_build_info{version=\"%s\",isa=\"%s\",datapath=\"%s\"} 1\n",
 	        WINNOW_VERSION, bitmap_best()->name, http_datapath(sources));
 	numbers_print(out, http_numbers, now, false);

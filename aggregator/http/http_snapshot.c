@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* http_snapshot.c - what HTTP shows: a copy from the control loop, and what data threads say of the channels in it */
+/* http_snapshot.c - the pages' data: the control loop's copy, and the data threads' channels */
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void add_view(struct job_snapshot *job, const struct channel_view *one)
 	job->slots_used += one->slots_used;
 }
 
-/* An operation is on all channels, but an eager one is on one of them. */
+/* An operation is on all channels, except an eager one, which is on one. */
 static void job_take(struct job_snapshot *job, const struct data_look looks[])
 {
 	uint64_t most = 0;
@@ -37,7 +37,7 @@ static void job_take(struct job_snapshot *job, const struct data_look looks[])
 			continue;
 		counters_add(&job->stats, stats, sizeof(*stats));
 		add_view(job, &looks[i].view);
-		if (i == 0) { /* for all: the slowest changes, and a counter must not go back */
+		if (i == 0) { /* one for all: a changing choice would make counters decrease */
 			memcpy(job->times, stats->times, sizeof(job->times));
 			job->times_us = stats->times_us;
 		}
@@ -50,7 +50,7 @@ static void job_take(struct job_snapshot *job, const struct data_look looks[])
 	job->blocks_zero = job->stats.blocks - job->stats.blocks_nonzero;
 }
 
-/* What to ask the data threads. NULL: out of memory. */
+/* Makes the questions for the data threads. NULL if memory is short. */
 static struct data_look *looks_make(const struct snapshot *snapshot, uint32_t *count)
 {
 	struct data_look *looks, *look;
@@ -73,7 +73,7 @@ static struct data_look *looks_make(const struct snapshot *snapshot, uint32_t *c
 	return looks;
 }
 
-/* False: out of memory. */
+/* Returns false if memory is short. */
 static bool jobs_take(const struct jobs_copy *copy, struct snapshot *out)
 {
 	out->jobs = calloc(copy->job_count + 1, sizeof(*out->jobs));
@@ -96,14 +96,14 @@ static void drops_add(struct snapshot *out)
 {
 	for (uint32_t d = 0; d < WIRE_DROP_COUNT; d++) {
 		out->drops[d] = out->data.drops[d];
-		if (d != WIRE_DROP_DUPLICATE) /* is in the channels' own numbers */
+		if (d != WIRE_DROP_DUPLICATE) /* duplicates are in the channels' own numbers */
 			out->drops[d] += out->fast[d];
 		for (uint32_t i = 0; i < out->job_count; i++)
 			out->drops[d] += out->jobs[i].stats.drops[d];
 	}
 }
 
-/* Running, probing, forming, ending; and the youngest of several. */
+/* Running, probing, forming, ending; among several, the youngest. */
 static bool goes_before(const struct jobs_view *a, const struct jobs_view *b)
 {
 	const int a_at = a->state % JOB_ENDING, b_at = b->state % JOB_ENDING;

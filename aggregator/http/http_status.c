@@ -32,7 +32,7 @@ static void numbers_put(json_t *object, const struct http_number list[], const v
 	}
 }
 
-/* Drops, or what the XDP program counts besides: those from `first` to before `end`. */
+/* The counts from `first` to before `end`: drops, or what else the XDP program counts. */
 static json_t *counts_json(const uint64_t counts[], uint32_t first, uint32_t end)
 {
 	json_t *object = json_object();
@@ -50,7 +50,7 @@ static json_t *operation_json(const struct channel_view *busy)
 
 	if (busy->operations == 0)
 		return json_null();
-	snprintf(tag, sizeof(tag), "%#llx", (unsigned long long)busy->tag); /* 64 bits */
+	snprintf(tag, sizeof(tag), "%#llx", (unsigned long long)busy->tag); /* not a JSON number */
 	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "tag", tag, "dtype",
 	                 dtype_name((enum dtype)busy->dtype), "op",
 	                 reduction_name((enum reduction)busy->reduction), "wire",
@@ -77,19 +77,19 @@ static json_t *share_json(uint64_t part, uint64_t whole)
 	return whole > 0 ? json_real((double)part / (double)whole) : json_null();
 }
 
-/* A counter that goes back is a lie. */
+/* Counters never decrease, so one that does is wrong. */
 static uint64_t since(uint64_t now, uint64_t before)
 {
 	return now > before ? now - before : 0;
 }
 
-/* Between a worker's last two pings: shares of the time, and of the datagrams. */
+/* Rates between a worker's last two pings: shares of the time, and of the datagrams. */
 static json_t *lately_json(const struct jobs_worker *worker)
 {
 	const struct control_seen *now = &worker->seen, *before = &worker->seen_before;
 	uint64_t out = since(now->out, before->out), in = since(now->in, before->in);
 	uint64_t pushes = since(now->pushes, before->pushes);
-	uint64_t in_lost = since(now->in_lost, before->in_lost); /* not among those of `in` */
+	uint64_t in_lost = since(now->in_lost, before->in_lost); /* not included in `in` */
 
 	if (worker->seen_over_us == 0)
 		return json_null();

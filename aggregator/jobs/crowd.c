@@ -59,7 +59,7 @@ uint32_t crowd_count(const struct crowd *crowd, uint64_t owner)
 	return count;
 }
 
-/* The owner's place in the table, which is at least half empty. */
+/* Finds the owner's place in the table, which is at least half empty. */
 static struct crowd_heap *heap_of(const struct crowd *crowd, uint64_t owner)
 {
 	uint32_t mask = crowd->table_size - 1;

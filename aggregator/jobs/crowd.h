@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * crowd.h - members that take up room without having proved their purpose, and which of them gives
- * way
+ * crowd.h - members that take up room without having proved their purpose, and which of them makes
+ * room
  *
  * Each belongs to an owner: the address that it came from, or a key. When there is no room for one
- * more, the oldest member of the owner with the most members gives way. So a stranger who opens
- * thousands of connections pushes out his own, and a newcomer has time to show its purpose.
+ * more, the oldest member of the owner with the most members must go. So a stranger who opens
+ * thousands of connections only pushes out his own, and a newcomer has time to show its purpose.
  */
 #ifndef AGGREGATOR_CROWD_H
 #define AGGREGATOR_CROWD_H
@@ -20,26 +20,26 @@ struct crowd_member {
 
 struct crowd {
 	uint32_t count, room;
-	struct crowd_member *members; /* [room]; the oldest is first. */
+	struct crowd_member *members; /* [room], the oldest first. */
 	uint32_t table_size;
 	struct crowd_heap {
-		uint32_t first; /* The owner's oldest member is at this place, plus 1; 0: free. */
+		uint32_t first; /* The place of the owner's oldest member, plus 1; 0: free. */
 		uint32_t count;
-	} * table; /* [table_size], by owner; crowd_heaviest() alone uses it. */
+	} * table; /* [table_size], by owner; only crowd_heaviest() uses it. */
 };
 
-/* The owner with the most members; of several, the one whose oldest member is oldest. */
+/* The owner with the most members. Of several, it is the one with the oldest member. */
 struct crowd_heaviest {
-	void *oldest; /* NULL: the crowd is empty. */
+	void *oldest; /* NULL if the crowd is empty. */
 	uint32_t count;
-	uint32_t owners; /* The crowd has so many in all. */
+	uint32_t owners; /* The number of owners in the crowd. */
 };
 
-int crowd_open(struct crowd *crowd, uint32_t room); /* -ENOMEM */
+int crowd_open(struct crowd *crowd, uint32_t room); /* 0 or -ENOMEM */
 void crowd_close(struct crowd *crowd);
 
 void crowd_add(struct crowd *crowd, uint64_t owner, void *who); /* there is room */
-bool crowd_remove(struct crowd *crowd, const void *who);        /* false: it is not in it */
+bool crowd_remove(struct crowd *crowd, const void *who);        /* false: it was not in the crowd */
 uint32_t crowd_count(const struct crowd *crowd, uint64_t owner);
 struct crowd_heaviest crowd_heaviest(const struct crowd *crowd);
 

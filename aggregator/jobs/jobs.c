@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* jobs.c - memory, connections, what comes from them, time; what is shown of it all */
+/* jobs.c - memory, connections and their lines, time, snapshots */
 
 #include "aggregator/jobs/jobs.h"
 
@@ -150,7 +150,7 @@ uint64_t jobs_peer_owner(const struct jobs_peer *peer)
 	return peer->owner;
 }
 
-/* ---- what comes ---- */
+/* ---- lines ---- */
 
 /* 11.4: "The last one to leave ends the job. LEFT tells the others." */
 static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
@@ -184,7 +184,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	const char *code = "aborted";
 
 	if (job->state == JOB_ENDING && strcmp(message->code, "aborted") != 0)
-		return; /* it passes on a loss of which we know */
+		return; /* it passes on a loss that we know */
 	if (!job_has_next(job) || job->state == JOB_ENDING ||
 	    (job->state == JOB_FORMING && strcmp(message->code, "aborted") == 0)) {
 		peer_lost(jobs, peer, "it gave up", false);
@@ -196,7 +196,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		         message->text);
 		return;
 	}
-	/* A worker passes on a loss that it has been told of elsewhere, as what it is, and what a channel has told it. */
+	/* Losses and channels' failures that a worker passes on keep their code. */
 	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "gone") == 0 ||
 	    strcmp(message->code, "stalled") == 0 || strcmp(message->code, "mismatch") == 0)
 		code = message->code;
@@ -204,7 +204,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	         peer->worker.host, message->text);
 }
 
-/* Its first word says nothing of what is lately. */
+/* A worker's first report has nothing to be compared with. */
 static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, uint64_t now_us)
 {
 	if (seen->frames == 0)
@@ -217,7 +217,7 @@ static void seen_take(struct jobs_peer *peer, const struct control_seen *seen, u
 	peer->does.seen_us = now_us;
 }
 
-/* Of somebody who is no member of a job, or waits at one's door. */
+/* A line from a peer that is not a member of a job, or waits at a door. */
 static void stranger_says(struct jobs *jobs, struct jobs_peer *peer,
                           const struct control_message *message)
 {
@@ -230,7 +230,7 @@ static void stranger_says(struct jobs *jobs, struct jobs_peer *peer,
 			jobs_garbage(jobs, peer, "out of turn: the members have not admitted you");
 	} else if (message->kind == CONTROL_JOIN) {
 		join_take(jobs, peer, message, jobs->now_us);
-	} else if (message->kind != CONTROL_PING) { /* a worker without a key begins with one */
+	} else if (message->kind != CONTROL_PING) { /* workers without a key begin with PING */
 		jobs_garbage(jobs, peer, "the first message is 'join'");
 	}
 }
@@ -269,11 +269,11 @@ static void member_says(struct jobs *jobs, struct jobs_peer *peer,
 		stay_take(jobs, peer, message);
 		break;
 	default:
-		jobs_garbage(jobs, peer, "it is an aggregator's, or out of turn");
+		jobs_garbage(jobs, peer, "only aggregators send it, or it came out of turn");
 	}
 }
 
-/* Does it say more than any worker has to say? */
+/* Tells whether it talks more than any worker needs to. */
 static bool says_too_much(struct jobs_peer *peer, uint64_t now_us)
 {
 	const uint64_t passed_us = now_us - peer->talk.at_us;
@@ -291,7 +291,7 @@ static void line_take(struct jobs *jobs, struct jobs_peer *peer, const char *lin
 	struct why why;
 
 	if (says_too_much(peer, jobs->now_us)) {
-		jobs_garbage(jobs, peer, "more lines than a worker has to say");
+		jobs_garbage(jobs, peer, "more lines than a worker needs to send");
 		return;
 	}
 	peer->heard_us = jobs->now_us;
@@ -302,7 +302,7 @@ static void line_take(struct jobs *jobs, struct jobs_peer *peer, const char *lin
 		stranger_says(jobs, peer, &message);
 	else if (peer->job->state != JOB_ENDING || message.kind == CONTROL_STAY ||
 	         message.kind == CONTROL_LEAVE || message.kind == CONTROL_ABORT)
-		member_says(jobs, peer, &message); /* else it was on its way when the job ended */
+		member_says(jobs, peer, &message); /* else it was sent before the end was known */
 }
 
 void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
@@ -361,10 +361,10 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 	uint64_t limit_us = jobs->config.join_us, soon_us;
 
 	if (job->state == JOB_ENDING)
-		return; /* see members_tick() */
+		return; /* members_tick() does it */
 	/*
-	 * MEMBERS.md 3: "so do missing JOINs after the silence time, READYs after twice that": all whom we have
-	 * told are alive, and may first have to find out that another aggregator is silent.
+	 * MEMBERS.md 3: "so do missing JOINs after the silence time, READYs after twice that". All
+	 * members are alive, and may first have to find out that another aggregator is silent.
 	 */
 	soon_us = job->state == JOB_PROBING ? 2 * job->silence_us : job->silence_us;
 	if (message_name_is_next(job->name) && soon_us < limit_us)
@@ -427,7 +427,7 @@ void jobs_end(struct jobs *jobs, const char *text)
 		peer_end(jobs, LIST_FIRST(&jobs->used));
 }
 
-/* ---- for status and metrics ---- */
+/* ---- status and metrics ---- */
 
 void jobs_totals(const struct jobs *jobs, struct jobs_totals *out)
 {

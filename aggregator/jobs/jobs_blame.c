@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * jobs_blame.c - a job makes no progress: which worker does not call, or where do datagrams get
- * lost?
+ * jobs_blame.c - finds the cause when a job makes no progress: a worker that does not call, or lost
+ * datagrams
  *
- * It compares what a worker says about itself with what has been heard from it. PROTOCOL.md
- * sections 5.3, 11.3 and 11.5. It also turns what the data plane sees of a bad path into a line for
- * people.
+ * It compares what a worker says about itself with what has been heard from it (PROTOCOL.md,
+ * sections 5.3, 11.3 and 11.5). It also describes for people what the data plane sees of a bad path.
  */
 
 #include <errno.h>
@@ -14,11 +13,11 @@
 
 #include "aggregator/jobs/jobs_state.h"
 
-/* ---- datagrams that get lost ---- */
+/* ---- lost datagrams ---- */
 
 /*
- * A worker's datagrams get no answers. It cannot know in which direction they are lost, but we know
- * whether they arrived: we have heard its KNOCKs until now.
+ * A worker's datagrams get no answers, and it cannot know in which direction they are lost. We
+ * know whether they arrive, because the channel knows when the worker's KNOCKs last came.
  */
 void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message)
 {
@@ -31,7 +30,8 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	while (index < job->channel_count && job_channel_id(jobs, job, index) != message->channel)
 		index++;
 	if (job->state != JOB_RUNNING || index == job->channel_count) {
-		jobs_garbage(jobs, peer, "path: not now, or not one of your channels");
+		jobs_garbage(jobs, peer,
+		             "path: it came out of turn, or names another job's channel");
 		return;
 	}
 	peer->gone = true;
@@ -60,8 +60,8 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 #define OP_BYTES 32
 
 /*
- * What people call an operation: its tag, or without a tag its number in order (PROTOCOL.md section
- * 6.3).
+ * People call an operation by its tag or, without a tag, by its number in order (PROTOCOL.md,
+ * section 6.3).
  */
 static const char *op_text(uint64_t tag, char text[OP_BYTES])
 {
@@ -76,8 +76,9 @@ static const char *op_text(uint64_t tag, char text[OP_BYTES])
 }
 
 /*
- * What a worker is doing, by its heartbeats, instead of what the others wait for. It may have called that, too,
- * behind so many others that it has no slot for it: then they wait for each other (PROTOCOL.md section 6.3).
+ * Describes, by its heartbeats, what a worker does instead. It may have called the operation that the
+ * others wait for, but after so many others that it has no slot for it. Then they all wait for each
+ * other (PROTOCOL.md, section 6.3).
  */
 static void doing_text(const struct jobs *jobs, const struct jobs_peer *peer, char *text,
                        size_t room)
@@ -121,9 +122,9 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 		         who, stall->missing > 1 ? "have" : "has", op, waited_s, doing);
 }
 
-/* ---- who is late ---- */
+/* ---- late workers ---- */
 
-/* Workers say what they are in every quarter of the silence time, so less than two of them is no evidence. */
+/* Workers report every quarter of the silence time, so less than two reports are no evidence. */
 static uint64_t late_us(const struct job *job)
 {
 	return job->silence_us / 2 > JOBS_LATE_US ? job->silence_us / 2 : JOBS_LATE_US;
@@ -135,7 +136,7 @@ static bool peer_waits(const struct jobs *jobs, const struct jobs_peer *peer)
 	       jobs->now_us - peer->does.same_us >= late_us(peer->job);
 }
 
-/* In no operation for long; or frozen, whatever it was in. */
+/* Tells whether it has long been in no operation, or is frozen in one. */
 static bool peer_idles(const struct jobs *jobs, const struct jobs_peer *peer)
 {
 	uint64_t since_us;
@@ -167,7 +168,7 @@ void missing_text(const struct job *job, char *text, size_t room)
 		text_add(text, room, " and %u more", missing - named);
 }
 
-/* Before START. */
+/* Describes what a job waits for before START. */
 static void start_text(const struct job *job, char text[CONTROL_TEXT_BYTES])
 {
 	char missing[160] = "";
@@ -215,24 +216,24 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 	         (double)(jobs->now_us - since_us) / 1e6);
 }
 
-/* ---- paths with which something is wrong ---- */
+/* ---- paths with problems ---- */
 
 #define NAME_BYTES (CONTROL_NAME_BYTES + NET_TEXT_BYTES + 64)
 #define ADVICE_BYTES 112
-#define MERGED_US 2000000 /* a job that loses */
-#define MERGED_SHARE 8    /* one datagram in so many or more, or stands still, for so long */
-#define FRESH_US 5000000  /* a report this old is out of date */
+#define MERGED_US 2000000 /* A standstill or heavy loss ends the job after this time. */
+#define MERGED_SHARE 8    /* Loss is heavy if it is an eighth of all datagrams. */
+#define FRESH_US 5000000  /* An older report is out of date. */
 
-/* Does this end the job? */
+/* Tells whether this trouble ends the job. */
 static bool trouble_is_fatal(const struct job *job, const struct jobs_trouble *trouble)
 {
 	const int error = trouble->error;
 
-	/* A size or a rule stays until somebody changes it; a network that is down may come back. */
+	/* A size or a rule stays until somebody changes it, but a dead network may come back. */
 	if (trouble->kind == JOBS_UNSENT)
 		return error == EMSGSIZE || error == EPERM || error == EACCES ||
 		       trouble->for_us >= job->silence_us;
-	/* Where nothing else passes workers push ever more rarely, and ask as often as before. */
+	/* If no other datagrams pass, workers push more and more rarely, but ask as often as before. */
 	return trouble->kind == JOBS_MERGED && trouble->for_us >= MERGED_US &&
 	       (trouble->count * MERGED_SHARE >= trouble->of || trouble->stands_us >= MERGED_US);
 }
@@ -250,7 +251,7 @@ static void trouble_advice(const struct job *job, int error, char out[ADVICE_BYT
 		snprintf(out, ADVICE_BYTES, "is its address, or the route, gone?");
 }
 
-/* Rank, host and address of a worker, or the group. */
+/* Names a worker by rank, host and address, or names the group. */
 static void trouble_whom(const struct job *job, const struct jobs_trouble *trouble,
                          char out[NAME_BYTES])
 {
@@ -282,17 +283,16 @@ static void trouble_text(const struct job *job, const struct jobs_trouble *troub
 		         "the aggregator cannot send to %.120s: %s (%llu datagrams in %.1f s): %s",
 		         whom, strerror(trouble->error), count, for_s, advice);
 	else if (trouble->kind == JOBS_MERGED)
-		snprintf(
-			out, CONTROL_TEXT_BYTES,
-			"datagrams of %.120s come several in one and are lost (%llu in %.1f s): no "
-			"network card cuts them apart: on its host ethtool -K IFACE "
-			"tx-udp-segmentation off",
-			whom, count, for_s);
+		snprintf(out, CONTROL_TEXT_BYTES,
+		         "datagrams of %.120s arrive merged and are lost (%llu in %.1f s), because "
+		         "no network card splits them: on its host run ethtool -K IFACE "
+		         "tx-udp-segmentation off",
+		         whom, count, for_s);
 	else
 		snprintf(out, CONTROL_TEXT_BYTES,
-		         "the kernel has added %llu of %llu PUSHes that it might have: the others "
-		         "come several in one (on the workers' hosts ethtool -K IFACE "
-		         "tx-udp-segmentation off), or not by the aggregator's --device",
+		         "the kernel has added %llu of %llu PUSHes: the others arrive merged "
+		         "(on the workers' hosts run ethtool -K IFACE tx-udp-segmentation "
+		         "off), or not through the aggregator's --device",
 		         count, of);
 }
 
@@ -310,7 +310,7 @@ void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trou
 	if (job == NULL)
 		return;
 	if (trouble->rank != WIRE_EVERYONE && job->members[trouble->rank] == NULL)
-		return; /* it has left, and needs nothing any more */
+		return; /* it has left and needs nothing */
 	trouble_text(job, trouble, text);
 	if (trouble_is_fatal(job, trouble)) {
 		if (trouble->rank < job->world)

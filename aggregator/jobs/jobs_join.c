@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* jobs_join.c - admission, and a job's way from its first JOIN to START; PROTOCOL.md section 5 */
+/* jobs_join.c - admission, and a job's way from its first JOIN to START (PROTOCOL.md, section 5) */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 
 #include "aggregator/jobs/jobs_state.h"
 
-#define WINDOW_START 64    /* frames that all send at once, perhaps into a small queue, */
-#define WINDOW_START_MIN 8 /* but each of them so many */
+#define WINDOW_START 64    /* frames of all workers together, which may meet in a small queue */
+#define WINDOW_START_MIN 8 /* frames of each worker at least */
 
-/* ---- may this worker join? ---- */
+/* ---- admission ---- */
 
 static struct job *job_named(struct jobs *jobs, const char *name)
 {
@@ -24,7 +24,7 @@ static struct job *job_named(struct jobs *jobs, const char *name)
 	return NULL;
 }
 
-/* Not for other jobs' sake. True: the peer is gone. 5.2: "JOINs on this connection are for this name, or are refused" */
+/* Refuses what no job would take. True: the peer is gone. 5.2: "JOINs on this connection are for this name, or are refused" */
 static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
                              const struct control_message *join)
 {
@@ -34,7 +34,7 @@ static bool refused_at_sight(struct jobs *jobs, struct jobs_peer *peer,
 		            join->version, WIRE_VERSION);
 	else if (*peer->keyed_for != '\0' && !names_kin(join->job, peer->keyed_for))
 		peer_refuse(jobs, peer, "key",
-		            "your connection has the key of job '%s', and you join '%s'",
+		            "your connection has the key of job '%s', but you join '%s'",
 		            peer->keyed_for, join->job);
 	else if (join->world == 0 && join->job[message_name_base(join->job)] != '\0')
 		peer_refuse(jobs, peer, "world",
@@ -69,7 +69,7 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	if (!peer_has_key(peer, job))
 		peer_refuse(jobs, peer, "key",
 		            "job '%s' was opened with another key: the aggregator's keys have "
-		            "changed meanwhile; start the job anew",
+		            "changed meanwhile; start the job again",
 		            job->name);
 	else if (join->world != job->world)
 		peer_refuse(jobs, peer, "world",
@@ -110,7 +110,7 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 	return window;
 }
 
-/* As far as it is known. 5.3: "its payload, the smallest that any worker has reported" */
+/* Looks at the workers so far. 5.3: "its payload, the smallest that any worker has reported" */
 static void least_payload(struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++)
@@ -120,7 +120,7 @@ static void least_payload(struct job *job)
 
 /*
  * Only one of our interfaces, the one with this address, sends to a group. Workers on other
- * networks hear no PROBE from it and get copies.
+ * networks receive no PROBE from it and get copies.
  */
 static struct net_ip busiest_address(const struct job *job)
 {
@@ -141,7 +141,7 @@ static struct net_ip busiest_address(const struct job *job)
 	return *best;
 }
 
-/* Of the family in which we send. */
+/* The group is of the family in which we send. */
 static void group_choose(const struct jobs *jobs, struct job *job)
 {
 	const struct net_ip *data = &jobs->config.data.ip, *from = &job->wire.group_from;
@@ -170,8 +170,8 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 }
 
 /*
- * Reserve what the job needs with its present payload and window: at first as the workers'
- * interfaces allow, then, at START, as their paths do. False: the job has failed.
+ * Reserves what the job needs with its present payload and window: first as the workers' interfaces
+ * allow, and at START as their paths do. False: the job has failed.
  */
 static bool job_reserve(struct jobs *jobs, struct job *job)
 {
@@ -190,7 +190,7 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 		         bytes, jobs->totals.bytes, jobs->config.bytes_max);
 	} else if (room_is_kept(jobs, job->owner, ROOM_BYTES, bytes, unused)) {
 		job_fail(jobs, job, job->world, "memory",
-		         "the job needs %zu bytes: of the %zu that are free some are kept for "
+		         "the job needs %zu bytes, but some of the %zu free bytes are kept for "
 		         "other keys (bytes-max)",
 		         bytes, unused);
 	} else {
@@ -202,8 +202,8 @@ static bool job_reserve(struct jobs *jobs, struct job *job)
 }
 
 /*
- * The data plane learns of the job's channels, on every thread. The kernel lends slots already now,
- * because it has to see which way KNOCKs come: as many as its largest datagrams would need.
+ * Tells the data plane about the job's channels on every thread. The kernel lends slots already
+ * now, because it has to see which way KNOCKs come: as many as its largest datagrams would need.
  */
 static bool job_attach(struct jobs *jobs, struct job *job)
 {
@@ -239,7 +239,7 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 	return true;
 }
 
-/* "" for none. */
+/* Writes "" if there is no address. */
 static void address_text(const struct net_addr *address, char out[CONTROL_ADDRESS_BYTES])
 {
 	char text[NET_TEXT_BYTES];
@@ -274,7 +274,7 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 	}
 }
 
-/* Fresh ones for each membership: what all have in common we draw, and each worker's its connection has. */
+/* Each membership has fresh keys: a drawn seed for all, and one key from each connection. */
 static bool job_seal(const struct jobs *jobs, struct job *job)
 {
 	struct seed_keys keys;
@@ -293,7 +293,7 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 	return sealed;
 }
 
-/* The job's times hold from here on, so silence is counted anew. */
+/* From now on the job's times are used, so silence is counted anew. */
 static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
 	struct control_message message;
@@ -307,7 +307,7 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 	}
 }
 
-/* The last worker is here. */
+/* Called when the last worker has joined. */
 static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
 	job_numbers(jobs, job);
@@ -322,7 +322,7 @@ static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 	job_tell_welcome(jobs, job, now_us);
 }
 
-/* The payload is known now: other jobs may have the slots that the kernel cannot use. */
+/* The payload is known now, so other jobs may have the slots that the kernel cannot use. */
 static void fast_settle(struct jobs *jobs, struct job *job)
 {
 	bool fits = job->shape.payload <= FAST_PAYLOAD_MAX;
@@ -349,7 +349,7 @@ static void fast_settle(struct jobs *jobs, struct job *job)
 		         NULL);
 }
 
-/* Slot machines on every thread. */
+/* Opens the channels, one on every thread. */
 static bool job_channels_open(struct jobs *jobs, struct job *job)
 {
 	struct channel_config config = job->shape;
@@ -368,7 +368,7 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 	return true;
 }
 
-/* Of each worker on each channel. */
+/* For each worker on each channel. */
 static uint32_t window_start(const struct job *job)
 {
 	uint32_t start = WINDOW_START / (job->world * job->channel_count);
@@ -393,7 +393,7 @@ static void job_tell_start(struct jobs *jobs, struct job *job)
 	}
 }
 
-/* All are ready: what their paths carry is known, and with it how many frames may be under way. */
+/* All are ready: the paths' payload is known, and with it how many frames may be in flight. */
 static void job_start(struct jobs *jobs, struct job *job)
 {
 	uint32_t with_multicast = 0;
@@ -430,8 +430,8 @@ static void job_start(struct jobs *jobs, struct job *job)
 /* ---- messages ---- */
 
 /*
- * All places are taken, or kept for others. The owner with the most jobs that do not run yet gives
- * up the oldest of them, if it has more than its share of the places and the newcomer has fewer: so
+ * All places are taken, or kept for others. The owner with the most jobs that do not run yet loses
+ * the oldest of them, if it has more than its share of the places and the newcomer has fewer. So
  * nobody keeps others out with joins that lead to nothing. Returns the free place, or NULL.
  */
 static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
@@ -444,8 +444,8 @@ static struct job *job_crowd_out(struct jobs *jobs, uint64_t newcomer)
 	if (heaviest.count <= share || heaviest.count <= has + 1)
 		return NULL;
 	job_fail(jobs, job, job->world, "jobs",
-	         "the job gave way to somebody else's: %u jobs with your key, or from your host, "
-	         "had not begun, of %u that may be here (jobs-max)",
+	         "the job made room for another owner's: %u jobs with your key, or from your "
+	         "host, had not begun, and only %u jobs may be here (jobs-max)",
 	         heaviest.count, jobs->config.jobs_max);
 	return job;
 }
@@ -502,7 +502,7 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *peer)
 		return job;
 	if (kept)
 		peer_refuse(jobs, peer, "jobs",
-		            "%u of %u places for jobs are free, and kept for other keys (jobs-max)",
+		            "%u of %u places for jobs are free, but kept for other keys (jobs-max)",
 		            free_count, jobs->config.jobs_max);
 	else
 		peer_refuse(jobs, peer, "jobs", "%u jobs are here, the limit (jobs-max)",
@@ -524,7 +524,7 @@ void job_agree(struct job *job)
 	}
 }
 
-/* The worker's JOIN to a membership has come. */
+/* Takes a worker's JOIN to a membership. */
 static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *peer,
                         const struct control_message *join, uint64_t now_us)
 {
@@ -565,7 +565,7 @@ static void named_join(struct jobs *jobs, struct jobs_peer *peer,
 	if (!job->named || peer->state != PEER_NAMED || job->state != JOB_FORMING ||
 	    strcmp(join->job, job->name) != 0 || join->rank != peer->rank ||
 	    join->world != job->world || join->payload < WIRE_PAYLOAD_MIN)
-		jobs_garbage(jobs, peer, "join: not now, or not to this membership");
+		jobs_garbage(jobs, peer, "join: it came out of turn, or is not to this membership");
 	else
 		member_join(jobs, peer->job, peer, join, now_us);
 }
@@ -619,7 +619,8 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 
 	if (job->state != JOB_PROBING || peer->state != PEER_JOINED ||
 	    message->payload < WIRE_PAYLOAD_MIN || message->payload > job->shape.payload) {
-		jobs_garbage(jobs, peer, "ready: not now, or not with that payload");
+		jobs_garbage(jobs, peer,
+		             "ready: it came out of turn, or its payload is impossible");
 		return;
 	}
 	peer->state = PEER_READY;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * jobs_members.c - the decider: it names the memberships of a job whose members do not do so themselves
+ * jobs_members.c - the decider, which names memberships of jobs whose members do not name them
  *
- * To the decider a job is IDLE (no membership is known here: workers that were members may be at its door),
- * FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md 3 has the rules, and
- * tests/model/members.pml shows that no two memberships make progress.
+ * To the decider a job is IDLE (no membership is known here, but former members may be at its
+ * door), FORMING (JOB_FORMING, JOB_PROBING), RUNNING or ENDED (JOB_ENDING). MEMBERS.md 3 has the
+ * rules, and tests/model/members.pml shows that no two memberships make progress.
  */
 
 #include <stdio.h>
@@ -13,16 +13,16 @@
 
 #include "aggregator/jobs/jobs_state.h"
 
-/* ---- who continues ---- */
+/* ---- the members that continue ---- */
 
 struct roll {
-	uint32_t stay;          /* so many continue, */
-	uint32_t all;           /* and so many have said STAY; */
-	uint32_t admit;         /* newcomers that all who continue admit, */
-	uint64_t without;       /* aggregators that any of them leaves out; */
-	uint64_t number;        /* of the newest membership that they, or we, know of */
-	bool holds;             /* one of them has the state of the job */
-	struct jobs_peer **who; /* [all]: those who continue, by rank, and the others */
+	uint32_t stay;          /* How many continue. */
+	uint32_t all;           /* How many have said STAY. */
+	uint32_t admit;         /* Newcomers that every member that continues would admit. */
+	uint64_t without;       /* Aggregators that any of these members leaves out. */
+	uint64_t number;        /* The number of the newest membership known to them, or to us. */
+	bool holds;             /* One of them has the state of the job. */
+	struct jobs_peer **who; /* [all]: first those that continue, by rank. */
 };
 
 static void roll_add(struct roll *roll, struct jobs_peer *peer)
@@ -42,7 +42,7 @@ static void roll_add(struct roll *roll, struct jobs_peer *peer)
 
 static const char gone_on[] = "the others have gone on without this worker";
 
-/* Those from `first` on: nobody continues, or without them. */
+/* Refuses the members from `first` on, because nobody continues, or the others do without them. */
 static void roll_refuse(struct jobs *jobs, const struct roll *roll, uint32_t first, bool orphaned)
 {
 	for (uint32_t i = first; i < roll->all; i++) {
@@ -54,7 +54,7 @@ static void roll_refuse(struct jobs *jobs, const struct roll *roll, uint32_t fir
 		if (orphaned)
 			peer_refuse(jobs, peer, "orphaned",
 			            "no worker is left that has the state of job '%.*s': start it "
-			            "anew",
+			            "again",
 			            (int)message_name_base(peer->stay.job), peer->stay.job);
 		else
 			peer_refuse(jobs, peer, "running", gone_on);
@@ -88,7 +88,7 @@ static void seats_fill(struct jobs *jobs, const struct job *door, const struct r
 	}
 }
 
-/* The peer is a member from now on: what it says next is JOIN, or STAY once more. */
+/* Makes the peer a member. Its next line is JOIN, or STAY once more. */
 static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct jobs_peer *peer)
 {
 	struct job_seat *seat = &job->seats[rank];
@@ -108,8 +108,8 @@ static void seat_give(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 }
 
 /*
- * MEMBERS.md 3: "the microseconds since 1970, or one more than the highest in any job and begun, and in the name before,
- * if that is more"
+ * MEMBERS.md 3: "the microseconds since 1970, or one more than the highest in any job and begun,
+ * and in the name before, if that is more"
  */
 static void name_next(const struct jobs *jobs, const char *name, uint64_t known, char *next)
 {
@@ -120,7 +120,7 @@ static void name_next(const struct jobs *jobs, const char *name, uint64_t known,
 	         (int)message_name_base(name), name, (unsigned long long)number);
 }
 
-/* `job` is free, or has ended and is the place for this one. */
+/* `job` is free, or has ended and makes room for this one. */
 static void job_name(struct jobs *jobs, struct job *job, const struct roll *roll, uint32_t came)
 {
 	/* MEMBERS.md 3: "without is the union, never with the decider" */
@@ -189,7 +189,7 @@ static void job_settle(struct jobs *jobs, struct job *job)
 		else
 			stand += job->members[rank] != NULL;
 	if (stand + roll.stay == 0 || (job->boundary && jobs->totals.draining)) {
-		job_release(jobs, job); /* whoever comes back finds the job IDLE */
+		job_release(jobs, job); /* a member that comes back finds the job IDLE */
 	} else if (stand == 0 && roll.holds) {
 		jobs->totals.jobs_continued += !job->boundary;
 		job_name(jobs, job, &roll, newcomers(jobs, job, &roll));
@@ -235,12 +235,12 @@ static void door_name(struct jobs *jobs, struct roll *roll)
 	struct job *job;
 
 	qsort(roll->who, roll->stay, sizeof(struct jobs_peer *), by_rank);
-	if (roll->stay > jobs->config.workers_max) /* anybody can say that it was a member */
+	if (roll->stay > jobs->config.workers_max) /* anybody can claim to have been a member */
 		roll->stay = jobs->config.workers_max;
 	job = job_opened(jobs, roll->who[0]);
 	if (job != NULL)
 		job_name(jobs, job, roll, 0);
-	for (uint32_t i = 1; job == NULL && i < roll->stay; i++) /* as the first has been */
+	for (uint32_t i = 1; job == NULL && i < roll->stay; i++) /* the first is refused already */
 		peer_refuse(jobs, roll->who[i], "jobs",
 		            "job '%s' cannot continue: no place is free for it (jobs-max)",
 		            roll->who[i]->wanted);
@@ -281,7 +281,7 @@ static bool door_settle(struct jobs *jobs, const struct jobs_peer *one)
 
 /* ---- STAY ---- */
 
-/* The job in which this worker has a seat, by what it says, and which. NULL: there is none here. */
+/* Finds the job in which this worker claims a seat, and the rank. NULL: there is none here. */
 static struct job *seat_find(const struct jobs *jobs, const struct jobs_peer *peer, uint32_t *rank)
 {
 	const struct jobs_stay *stay = &peer->stay;
@@ -324,7 +324,7 @@ static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 	jobs->unsettled = true;
 }
 
-/* The same worker's connection, which it has given up. */
+/* Finds an older connection of the same worker, which it has given up. */
 static struct jobs_peer *door_twin(const struct jobs *jobs, const struct jobs_peer *peer)
 {
 	struct jobs_peer *other;
@@ -374,14 +374,15 @@ static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
 	uint32_t rank = 0;
 
 	if (!job_has_next(job) || seat_find(jobs, peer, &rank) != job || rank != peer->rank) {
-		jobs_garbage(jobs, peer, "stay: not now, or not from there");
+		jobs_garbage(jobs, peer, "stay: it came out of turn, or from another membership");
 	} else if (job->state == JOB_RUNNING && stay_count(job) == job->world) {
 		/* MEMBERS.md 3: "so does stay of all, a boundary, without FAILED" */
 		job_finished(jobs, job, "its members continue in another one");
 		job->boundary = true;
 		job_end(jobs, job);
 	} else if (job->state == JOB_FORMING || job->state == JOB_PROBING) {
-		job_fail(jobs, job, peer->rank, "lost", "rank %u (%s) wants to go on", peer->rank,
+		job_fail(jobs, job, peer->rank, "lost",
+		         "rank %u (%s) has asked for the next membership", peer->rank,
 		         peer->worker.host);
 	}
 	jobs->unsettled = true;
@@ -401,11 +402,11 @@ void stay_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	if (message_name_number(stay->job) == UINT64_MAX ||
 	    message_name_number(stay->begun) == UINT64_MAX) {
 		jobs_garbage(jobs, peer,
-		             "stay: no membership can follow the one with the last name");
+		             "stay: no membership can follow the one with the highest number");
 		return;
 	}
 	if (!names_kin(stay->job, peer->job != NULL ? peer->job->name : peer->wanted)) {
-		jobs_garbage(jobs, peer, "stay: another job's");
+		jobs_garbage(jobs, peer, "stay: it is for another job");
 		return;
 	}
 	peer->stays = true;
@@ -427,7 +428,7 @@ void members_settle(struct jobs *jobs)
 			job_settle(jobs, &jobs->jobs[i]);
 }
 
-/* One that has waited at a door for as long as it waits for the others. */
+/* Finds a member that has waited at a door for as long as it may wait for the others. */
 static struct jobs_peer *door_late(const struct jobs *jobs)
 {
 	struct jobs_peer *peer;
@@ -445,6 +446,6 @@ void members_tick(struct jobs *jobs)
 	jobs->unsettled = true;
 	members_settle(jobs);
 	while (!jobs->totals.draining && (peer = door_late(jobs)) != NULL)
-		if (!door_settle(jobs, peer)) /* others of its job with it */
+		if (!door_settle(jobs, peer)) /* takes the others of its job along */
 			return;
 }

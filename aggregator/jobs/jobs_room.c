@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * jobs_room.c - whose the places and the memory for jobs are
+ * jobs_room.c - divides the places and the memory for jobs among owners
  *
- * A half of each is kept for the keys of the key file, an equal share for each of them, whether it has jobs
- * here or not. The other half is for whoever comes first. So nobody's jobs, running ones included, keep
- * out another key's first ones.
+ * Half of each is kept for the keys of the key file, in equal shares, whether a key has jobs here or
+ * not. The other half goes to the first comers. So no jobs, not even running ones, keep out
+ * another key's first jobs.
  */
 
 #include "aggregator/jobs/jobs_state.h"
@@ -19,7 +19,7 @@ static size_t held_by(const struct jobs *jobs, uint64_t owner, enum room room)
 	return held;
 }
 
-/* Has none of the jobs before this one the same owner? */
+/* Tells whether no earlier job has the same owner. */
 static bool first_of_owner(const struct jobs *jobs, uint32_t index)
 {
 	for (uint32_t i = 0; i < index; i++)
@@ -29,7 +29,7 @@ static bool first_of_owner(const struct jobs *jobs, uint32_t index)
 	return true;
 }
 
-/* What all others, so many, have not used of their shares. */
+/* Returns the unused part of the shares of `others` other owners. */
 static size_t kept_for(const struct jobs *jobs, uint32_t others, uint64_t owner, size_t share,
                        enum room room)
 {

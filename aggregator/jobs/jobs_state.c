@@ -2,8 +2,9 @@
 /*
  * jobs_state.c - peers and jobs: telling them, ending them; how jobs fail
  *
- * At a job's door are newcomers, until its members admit them, and workers that were members and come back. After a
- * loss the connections of those who are left stand, if they can continue: see jobs_members.c.
+ * At a job's door newcomers wait for admission by its members, and former members that come back
+ * wait for the others. After a loss the remaining members keep their connections if they can
+ * continue: see jobs_members.c.
  */
 
 #include <stdarg.h>
@@ -167,10 +168,10 @@ void job_forget(struct job *job)
 	if (job->wire.seals != NULL)
 		explicit_bzero(job->wire.seals, seals_bytes(job->world));
 	free(job->wire.seals);
-	explicit_bzero(job, sizeof(*job)); /* its keys with it */
+	explicit_bzero(job, sizeof(*job)); /* wipes its keys */
 }
 
-/* Its channels go, and all their memory; its members stay. */
+/* Closes a job's channels with their memory. Its members stay. */
 static void job_detach(struct jobs *jobs, struct job *job)
 {
 	for (uint32_t i = 0; i < job->channel_count; i++) {
@@ -183,7 +184,7 @@ static void job_detach(struct jobs *jobs, struct job *job)
 	crowd_remove(&jobs->unstarted, job);
 }
 
-/* Give back all that a job holds; its members have been told. */
+/* Releases everything that a job holds. Its members have been told. */
 void job_release(struct jobs *jobs, struct job *job)
 {
 	for (uint32_t rank = 0; job->members != NULL && rank < job->world; rank++)
@@ -205,13 +206,13 @@ void job_tell(struct jobs *jobs, struct job *job, const struct control_message *
 
 /* ---- doors ---- */
 
-/* Is it a newcomer of this job: of the same name, whatever the membership, and with the same key? */
+/* Tells whether it is a newcomer of this job, in any membership, with the same key. */
 static bool peer_fits(const struct job *job, const struct jobs_peer *peer)
 {
 	return !peer->stays && names_kin(peer->wanted, job->name) && peer_has_key(peer, job);
 }
 
-/* The one that has waited longest; NULL: nobody waits. */
+/* Returns the newcomer that has waited longest, or NULL. */
 struct jobs_peer *door_first(const struct jobs *jobs, const struct job *job)
 {
 	struct jobs_peer *peer;
@@ -255,7 +256,7 @@ void door_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	peer->rank = join->rank;
 	peer->since_us = now_us;
 	snprintf(peer->wanted, sizeof(peer->wanted), "%s", join->job);
-	if (*peer->keyed_for != '\0') { /* no stranger any more */
+	if (*peer->keyed_for != '\0') { /* it is no stranger any more */
 		crowd_remove(&jobs->waiting, peer);
 		crowd_add(&jobs->newcomers, peer->owner, peer);
 	}
@@ -293,13 +294,13 @@ static void job_note_failure(struct jobs *jobs, const struct job *job,
 	jobs->failed_us = jobs->now_us;
 }
 
-/* Of a membership that somebody else has named nobody depends on those who have come so far. */
+/* In a membership that somebody else has named, nobody depends on the members so far. */
 bool job_has_next(const struct job *job)
 {
 	return job->state != JOB_FORMING || job->named;
 }
 
-/* Those who want to continue know that it ends. */
+/* Members that want to continue already know that it ends. */
 static void job_tell_end(struct jobs *jobs, struct job *job, const struct control_message *message)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++)
@@ -307,7 +308,7 @@ static void job_tell_end(struct jobs *jobs, struct job *job, const struct contro
 			peer_send(jobs, job->members[rank], message);
 }
 
-/* `rank` is the worker to blame, or job->world when there is none. */
+/* `rank` is the worker to blame, or job->world if there is none. */
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...)
 {
@@ -318,7 +319,7 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 	vsnprintf(message.text, sizeof(message.text), format, args);
 	va_end(args);
 	snprintf(message.code, sizeof(message.code), "%s", code);
-	if (strcmp(code, "moved") == 0) { /* its members have wanted that */
+	if (strcmp(code, "moved") == 0) { /* as its members wanted */
 		job_finished(jobs, job, message.text);
 	} else if (job->state != JOB_ENDING) {
 		jobs->totals.jobs_failed++;
@@ -336,7 +337,7 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 	}
 }
 
-/* 11.2: "The lost worker receives it as well, if its connection still exists": it `stands`. */
+/* 11.2: "The lost worker receives it as well, if its connection still exists", which `stands` says. */
 void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bool stands)
 {
 	struct job *job = peer->job;

@@ -2,9 +2,9 @@
 /*
  * knocks.h - from which address a channel takes a worker's datagrams, and whether they arrive
  *
- * PROTOCOL.md section 5.3. KNOCKs are counted, so one that somebody has recorded and sends again moves
- * nothing. Pure: the data plane, and the simulation, have one struct knocker for each worker of each
- * channel.
+ * PROTOCOL.md, section 5.3. KNOCKs are numbered, so a recorded one that somebody sends again
+ * changes nothing. Pure: the data plane and the simulation have one struct knocker for each worker
+ * of each channel.
  */
 #ifndef AGGREGATOR_KNOCKS_H
 #define AGGREGATOR_KNOCKS_H
@@ -13,32 +13,32 @@
 
 #define KNOCK_PATH_WORDS 6
 
-/* All zero: nothing has come yet. */
+/* All zero until a KNOCK has come. */
 struct knocker {
-	uint32_t count;    /* The latest KNOCK carried it. */
-	uint64_t any_us;   /* The latest KNOCK came at this time. */
-	uint64_t whole_us; /* The latest as large as the job's datagrams came at this time. */
+	uint32_t count;    /* The count in the latest KNOCK. */
+	uint64_t any_us;   /* When the latest KNOCK came. */
+	uint64_t whole_us; /* When the latest one as large as the job's datagrams came. */
 };
 
-/* A KNOCK, and what its caller knows of it. */
+/* A KNOCK, and what its caller knows about it. */
 struct knock_arrival {
 	const struct packet *packet;
-	bool home;      /* It came from the worker's address to ours: the two that are noted. */
+	bool home;      /* It came from the worker's noted address to our noted one. */
 	bool whole;     /* It is as large as the job's datagrams. */
 	bool started;   /* The job has started. */
-	bool sealed;    /* The job has a key, and the KNOCK its seal. */
-	uint64_t proof; /* It is knock_proof() of where the KNOCK came from. */
+	bool sealed;    /* The job has a key, and the KNOCK has its seal. */
+	uint64_t proof; /* knock_proof() of the addresses that it came by. */
 };
 
 enum knock_verdict {
-	KNOCK_STRANGE, /* The KNOCK is dropped. */
-	KNOCK_ASKED,   /* It is answered with the proof, and notes nothing. */
+	KNOCK_STRANGE, /* It is dropped. */
+	KNOCK_ASKED,   /* It is answered with the proof, but not noted. */
 	KNOCK_HOME,    /* Its address is the worker's. */
 };
 
 /*
- * knock_proof - what a KNOCK has to carry to show that its sender hears what is sent to an address.
- * 5.3: "The proof is made of both addresses, channel, rank, and a secret of the job. It is not 0."
+ * knock_proof - a KNOCK carries it to show that its sender hears what is sent to its address. 5.3:
+ * "The proof is made of both addresses, channel, rank, and a secret of the job. It is not 0."
  */
 static inline uint64_t knock_proof(const struct seal_key *secret,
                                    const uint64_t path[KNOCK_PATH_WORDS])
@@ -67,8 +67,8 @@ static inline enum knock_verdict knock_judge(const struct knocker *knocker,
 }
 
 /*
- * A KNOCK is not strange. One whose count is not later may be somebody's record: it does not show that the worker
- * is heard; nor does one from anywhere without a seal.
+ * Notes a KNOCK that is not strange. A count that is not later may come from a recording, and
+ * without a seal a KNOCK may come from anywhere; neither shows that we hear the worker.
  */
 static inline void knock_note(struct knocker *knocker, const struct knock_arrival *knock,
                               enum knock_verdict verdict, uint64_t now_us)
@@ -85,7 +85,7 @@ static inline void knock_note(struct knocker *knocker, const struct knock_arriva
 		knocker->whole_us = now_us;
 }
 
-/* How long ago the last ones came. */
+/* Says how long ago the last ones came. */
 static inline void knock_ages(const struct knocker *knocker, uint64_t now_us,
                               struct jobs_heard *out)
 {

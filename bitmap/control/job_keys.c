@@ -16,7 +16,7 @@
 #define LINE_MAX_BYTES 1022
 #define BLANKS " \t"
 #define LINE_ENDS "\r\n"
-#define MARK "\xef\xbb\xbf" /* of UTF-8's byte order */
+#define MARK "\xef\xbb\xbf" /* UTF-8's byte order mark */
 
 /* 5.2: "Of any other text scrypt (RFC 7914) makes them": 16 MiB, and some 50 ms. */
 #define SCRYPT_N 16384
@@ -25,9 +25,9 @@
 #define SCRYPT_BYTES_MAX (32 << 20)
 
 struct job_key_named {
-	char job[CONTROL_NAME_BYTES]; /* "*": all others */
+	char job[CONTROL_NAME_BYTES]; /* "*": all other jobs */
 	char *text;                   /* NULL once `key` is made */
-	_Atomic bool made;            /* `key` is there, and does not change any more */
+	_Atomic bool made;            /* `key` is complete and never changes again */
 	struct job_key key;
 };
 
@@ -74,7 +74,7 @@ static void text_free(struct job_key_named *key)
 
 /* ---- texts ---- */
 
-/* While all are texts yet. */
+/* Only before any key is made, because `text` is then NULL. */
 static bool text_known(const struct job_keys *keys, const char *text)
 {
 	for (uint32_t i = 0; i < keys->count; i++)
@@ -83,7 +83,7 @@ static bool text_known(const struct job_keys *keys, const char *text)
 	return false;
 }
 
-/* -EEXIST: the job has one. */
+/* Returns -EEXIST if the job already has a key. */
 static int key_add(struct job_keys *keys, const char *job, const char *text)
 {
 	struct job_key_named *grown, *key;
@@ -103,7 +103,7 @@ static int key_add(struct job_keys *keys, const char *job, const char *text)
 	if (strlen(job) >= sizeof(key->job) || strlen(text) < JOB_KEY_TEXT_MIN)
 		return -EINVAL;
 	strcpy(key->job, job);
-	key->made = false; /* until the array stops growing: realloc() leaves copies behind */
+	key->made = false; /* realloc() would leave copies of the key behind */
 	key->text = strdup(text);
 	if (key->text == NULL)
 		return -ENOMEM;
@@ -120,7 +120,7 @@ static bool has_control(const char *text)
 	return false;
 }
 
-/* Cuts a line into up to `max` words, in place. Returns how many there are; -E2BIG: more; -EINVAL: a control character. */
+/* Cuts a line into at most `max` words, in place. Returns their number, -E2BIG or -EINVAL. */
 static int line_cut(char *line, char *words[], int max)
 {
 	char *end = line + strlen(line), *comment = strchrnul(line, '#'), *save = NULL;
@@ -144,7 +144,7 @@ static int line_cut(char *line, char *words[], int max)
 	return count;
 }
 
-/* "JOB KEY", "* KEY" or "KEY"; empty lines and comments are fine. */
+/* Takes a line "JOB KEY", "* KEY" or "KEY". Empty lines and comments are fine. */
 static int line_add(struct job_keys *keys, char *line)
 {
 	char *words[2];
@@ -157,10 +157,10 @@ static int line_add(struct job_keys *keys, char *line)
 
 static void line_refuse(int err, const char *path, uint32_t number, struct why *why)
 {
-	const char *what = err == -EEXIST   ? "that job has a key above"
-	                   : err == -E2BIG  ? "there is a third word: a line has a job and its "
-	                                      "key, no more"
-	                   : err == -ENOSPC ? "there are too many keys"
+	const char *what = err == -EEXIST   ? "a line above already gives this job a key"
+	                   : err == -E2BIG  ? "there is a third word; a line has only a job "
+	                                      "and its key"
+	                   : err == -ENOSPC ? "the file has too many keys"
 	                   : err == -ENOMEM ? "out of memory"
 	                                    : NULL;
 
@@ -197,7 +197,7 @@ static int file_read(struct job_keys *keys, const char *path, struct why *why)
 
 _Static_assert(JOB_KEY_TEXT_MIN == 8, "the text below says so");
 
-/* A key that stands alone: one word. */
+/* A key that stands alone must be one word. */
 static int text_add_alone(struct job_keys *keys, const char *text, struct why *why)
 {
 	char *copy, *key;
@@ -261,7 +261,7 @@ void job_keys_free(struct job_keys *keys)
 	free(keys);
 }
 
-/* NULL: there is none. */
+/* Returns NULL if there is none. */
 static struct job_key_named *key_named(const struct job_keys *keys, const char *job)
 {
 	struct job_key_named *found = NULL;
@@ -290,7 +290,7 @@ int job_keys_find(const struct job_keys *keys, const char *job, struct job_key *
 	return 0;
 }
 
-/* Its text, and its like, are of no more use. */
+/* Drops the text of a key that has been made, and gives the key to all jobs with the same text. */
 static void key_made(struct job_keys *keys, struct job_key_named *key)
 {
 	for (uint32_t i = 0; i < keys->count; i++) {

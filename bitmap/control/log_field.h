@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * log_field.h - what an event in the log consists of, for those who report one and for log.c, which writes it
+ * log_field.h - the fields of an event in the log, for the code that reports it and for log.c
  *
  *     log_event("warn", "refused", LOG_FIELDS(LOG_WORD("peer", address)), "world is %u", world);
  *
- * Values are written as they are: whatever they contain, log.c quotes and escapes them.
+ * Callers pass values as they are; log.c quotes and escapes them.
  */
 #ifndef BITMAP_CONTROL_LOG_FIELD_H
 #define BITMAP_CONTROL_LOG_FIELD_H
@@ -12,15 +12,15 @@
 #include <stdint.h>
 
 enum log_kind {
-	LOG_KIND_WORD, /* logfmt has it in quotes only where it must */
-	LOG_KIND_TEXT, /* always in quotes */
+	LOG_KIND_WORD, /* logfmt quotes it only where it must */
+	LOG_KIND_TEXT, /* logfmt always quotes it */
 	LOG_KIND_NUMBER,
 };
 
 struct log_field {
-	const char *name; /* NULL: the end of a list */
+	const char *name; /* NULL ends a list */
 	enum log_kind kind;
-	const char *text; /* NULL: the field is left out */
+	const char *text; /* NULL leaves the field out */
 	uint64_t number;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* message.c - one table says which fields a message has; parsing and printing both walk it */
+/* message.c - one table says which fields a message has; parsing and printing both use it */
 
 #include "bitmap/control/message.h"
 
@@ -18,19 +18,19 @@
 
 enum field_kind {
 	FIELD_U32,
-	FIELD_U53, /* any number that JSON holds everywhere: below 2^53 */
+	FIELD_U53, /* any number that JSON holds everywhere, below 2^53 */
 	FIELD_BOOL,
 	FIELD_NAME,     /* CONTROL_NAME_BYTES, any printable text */
 	FIELD_JOB,      /* a valid name, perhaps with a membership */
 	FIELD_TEXT,     /* CONTROL_TEXT_BYTES, made printable */
-	FIELD_ADDRESS,  /* CONTROL_ADDRESS_BYTES: IP address of one host, and port; or nothing */
-	FIELD_GROUP,    /* the same, of a multicast group that somebody has made */
+	FIELD_ADDRESS,  /* CONTROL_ADDRESS_BYTES: one host's IP address and port, or nothing */
+	FIELD_GROUP,    /* the same for a multicast group that an operator may use */
 	FIELD_BYTES32,  /* 64 hex digits */
-	FIELD_HEX64,    /* 16 hex digits: JSON numbers do not hold 64 bits everywhere */
+	FIELD_HEX64,    /* 16 hex digits, because JSON numbers do not hold 64 bits everywhere */
 	FIELD_CHANNELS, /* array of numbers, with channel_count */
 };
 
-/* What a field must be, for people; numbers: NULL. */
+/* What a field must be, for people. NULL for numbers, whose range is printed. */
 static const char *const kind_wants[] = {
 	[FIELD_BOOL] = "true or false",
 	[FIELD_NAME] = "a text",
@@ -49,10 +49,10 @@ struct field {
 	enum field_kind kind;
 	size_t offset;
 	uint64_t min, max;
-	uint32_t used_by; /* bit 1 << enum control_kind; and MAY_MISS */
+	uint32_t used_by; /* bits 1 << enum control_kind, and MAY_MISS */
 };
 
-#define FORMAT_BYTES 2048 /* more than any line takes */
+#define FORMAT_BYTES 2048 /* longer than any line */
 
 #define BIT(kind) (1u << CONTROL_##kind)
 #define MAY_MISS (1u << 31)
@@ -192,7 +192,7 @@ char *message_hex_write(const uint8_t *from, size_t bytes, char *out)
 	return out;
 }
 
-/* Most significant digit first, as people write numbers. */
+/* The most significant digit comes first, as in numbers that people write. */
 static bool read_hex64(const char *text, uint64_t *out)
 {
 	uint64_t bytes;
@@ -225,8 +225,8 @@ bool message_code_continues(const char *code)
 }
 
 /*
- * Peers' texts end up on terminals and in logs, often between quotes: only printable ASCII gets
- * there, and nothing that ends the quotes.
+ * Peers' texts reach terminals and logs, often between quotes, so only printable ASCII passes, and
+ * no character that ends a quote.
  */
 static char char_printable(char c)
 {
@@ -280,7 +280,7 @@ static bool ip_fits(const uint8_t *ip, bool six, enum field_kind kind)
 	return !group && memcmp(ip, none, six ? 16 : 4) != 0 && (six || ip[0] < 240);
 }
 
-/* "1.2.3.4:5", "[fd00::1]:5" or "". */
+/* Reads "1.2.3.4:5", "[fd00::1]:5" or "". */
 static bool read_address(const json_t *value, enum field_kind kind, char *out)
 {
 	const char *text = json_string_value(value), *port;
@@ -385,7 +385,7 @@ static int field_refuse(enum control_kind kind, const struct field *field, struc
 	               field->name, kind_wants[field->kind]);
 }
 
-/* The digits of a seed do not stay in memory that is given back. */
+/* Wipes the digits of the seed, because the memory goes back to the allocator. */
 static void root_free(json_t *root)
 {
 	const json_t *seed = json_object_get(root, "seed");
@@ -404,12 +404,12 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 
 	memset(out, 0, sizeof(*out));
 	if (root == NULL) {
-		/* The JSON parser quotes its input in its message. */
+		/* The JSON parser's message quotes its input. */
 		text_printable(error.text, quoted, sizeof(quoted));
 		return why_set(why, -EINVAL, "not JSON: %s", quoted);
 	}
 	if (!json_is_object(root) || !read_kind(root, &out->kind)) {
-		err = why_set(why, -EINVAL, "no message type that is known");
+		err = why_set(why, -EINVAL, "the message type is missing or unknown");
 		goto done;
 	}
 	for (size_t i = 0; i < FIELD_COUNT; i++) {
@@ -427,7 +427,7 @@ int message_parse(const char *line, struct control_message *out, struct why *why
 		if (field->offset == AT(version) && out->version != WIRE_VERSION)
 			break;
 	}
-	if (out->seen.frames == 0) /* it says nothing of its path, whatever else is there */
+	if (out->seen.frames == 0) /* it says nothing about its path */
 		out->seen = (struct control_seen){0};
 done:
 	root_free(root);
@@ -501,9 +501,9 @@ char *message_format(const struct control_message *message)
 		if (fields[i].used_by & 1u << message->kind && !left_out(message, &fields[i]))
 			field_write(message, &fields[i], text);
 	text_add(text, sizeof(text), "}\n");
-	assert(strlen(text) + 1 < sizeof(text)); /* nothing was cut */
+	assert(strlen(text) + 1 < sizeof(text));
 	line = strdup(text);
-	explicit_bzero(text, sizeof(text)); /* a seed may be in it */
+	explicit_bzero(text, sizeof(text)); /* it may hold a seed */
 	return line;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* option_names.c - names that are nearly right: of options, commands, variables of the environment; see options.h */
+/* option_names.c - finds names that are nearly right: of options, commands and variables */
 
 #include "bitmap/control/options_impl.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-/* Letters to change, add or drop to make `b` of `a`; short words only. */
+/* Returns how many letters to change, add or drop to turn `a` into `b`; short words only. */
 static uint32_t names_distance(const char *a, const char *b)
 {
 	uint32_t row[OPTION_NAME_BYTES], before, above;
@@ -41,8 +41,8 @@ const char *option_nearer(const char *name, const char *best, const char *other)
 }
 
 /*
- * What programs of ours, the library and the Python package read from the environment, as options would be called. Each
- * option of each program is here: else another program would take its variable for a mistake.
+ * The variables that our programs, the library and the Python package read, named like options.
+ * Every option of every program must be here, or another program takes its variable for a mistake.
  */
 static const char variables[] =
 	"aggregator-count aggregator-rate aggregators alive bare block blocks "
@@ -56,7 +56,7 @@ static const char variables[] =
 	"timeline timeout trace trace-block trace-limit unit user warmup watch "
 	"window-bytes wire within workers workers-max world xdp-mode xdp-slots";
 
-/* "late" of WINNOW_LATE=.. and of WINNOW_LATE_MS=... False: it is not one of ours, or too long. */
+/* "late" for WINNOW_LATE and WINNOW_LATE_MS. Returns false if it is not ours, or too long. */
 static bool variable_name(const char *entry, char name[OPTION_NAME_BYTES])
 {
 	size_t length = strcspn(entry, "="), used = 0;
@@ -71,7 +71,7 @@ static bool variable_name(const char *entry, char name[OPTION_NAME_BYTES])
 	return true;
 }
 
-/* Into `meant`, what a variable may have been meant to be. False: it is ours, or like none. Short names are easily alike. */
+/* Finds what a variable may have been meant to be. False if it is ours or resembles none. */
 static bool variable_meant(const char *name, char meant[OPTION_NAME_BYTES])
 {
 	uint32_t least = 3, distance;
@@ -104,7 +104,7 @@ bool option_stranger(char *const **at, struct why *why)
 	atomic_store(&all_told, !strange);
 	if (!strange)
 		return false;
-	why_set(why, 0, "%.*s in the environment means nothing; did you mean WINNOW_",
+	why_set(why, 0, "%.*s in the environment has no effect; did you mean WINNOW_",
 	        (int)strcspn((*at)[-1], "="), (*at)[-1]);
 	for (const char *c = meant; *c != '\0'; c++)
 		text_add(why->text, sizeof(why->text), "%c",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* option_value.c - the value of one option: from text, into memory, within its range; see options.h */
+/* option_value.c - one option's value, from text to memory and within its range; see options.h */
 
 #include "bitmap/control/options_impl.h"
 
@@ -27,7 +27,7 @@ static const struct unit time_units[] = {{"", 1e6}, {"s", 1e6},  {"ms", 1e3},
                                          {"us", 1}, {"m", 60e6}, {NULL, 0}};
 static const struct unit plain_units[] = {{"", 1}, {NULL, 0}};
 
-/* A number with a unit; no sign, no surroundings. */
+/* Reads a number with a unit. No sign and no blanks are allowed. */
 static int number_read(const char *text, const struct unit *units, double *out)
 {
 	char *end;
@@ -68,7 +68,6 @@ static int option_count(const char *text, uint64_t *out)
 	return strpbrk(text, ".eEpPxX") != NULL ? -EINVAL : whole_read(text, plain_units, out);
 }
 
-/* 1, yes, true, on; 0, no, false, off, nothing */
 static int option_flag(const char *text, bool *out)
 {
 	static const char *const names[] = {"1",  "yes",   "true", "on", "0",
@@ -115,7 +114,7 @@ const char *option_item(const char *list, char *item, size_t room)
 	return list[whole] == ',' ? list + whole + 1 : NULL;
 }
 
-/* Names of RFC 2474, 2597, 3246, 5865, 8622: "cs1", "af21", "ef"; or the number. */
+/* Accepts names of RFC 2474, 2597, 3246, 5865, 8622 (such as "cs1", "af21", "ef") and numbers. */
 static int option_dscp(const char *text, uint64_t *out)
 {
 	static const struct {
@@ -139,7 +138,7 @@ static int option_dscp(const char *text, uint64_t *out)
 	return 0;
 }
 
-/* Which of "f32,float|f16,half" the text is, from 0; -1: none. */
+/* Returns which of "f32,float|f16,half" the text is, counted from 0, or -1. */
 static int choice_of(const char *choices, const char *text)
 {
 	size_t length = strlen(text), name;
@@ -169,10 +168,7 @@ void option_choices(const char *choices, const char *between, const char *last, 
 	}
 }
 
-/*
- * For each kind: the units of its numbers, what the error text asks for, the size of what `out`
- * points to.
- */
+/* The units of each kind's numbers, what the error text asks for, and the size of *out. */
 static const struct {
 	const struct unit *units;
 	const char *wanted;
@@ -207,7 +203,7 @@ bool option_is_argument(const struct option *option)
 	return option->env_alias != NULL && strcmp(option->env_alias, OPTION_ARGUMENT) == 0;
 }
 
-/* Was it called "NAME-ms" or "WINNOW_NAME_MS"? */
+/* Tells whether the user called the option "NAME-ms" or "WINNOW_NAME_MS". */
 static bool is_plain_ms(const struct option *option, const char *named)
 {
 	size_t length = strlen(named);
@@ -258,7 +254,7 @@ static bool in_range(const struct option *option, double number)
 	return number >= option->min && (option->max <= 0 || number <= option->max);
 }
 
-/* A limit as the user would write it. */
+/* Writes a limit as the user would. */
 static void limit_text(const struct option *option, bool plain, double limit, char *text,
                        size_t room)
 {
@@ -272,7 +268,7 @@ static void limit_text(const struct option *option, bool plain, double limit, ch
 		snprintf(text, room, "%.15g", limit);
 }
 
-/* "NAME is 7: want 1 to 5, or 0". */
+/* For example "NAME is 7: want 1 to 5, or 0". */
 static int range_tell(const struct option *option, bool plain, const char *where, const char *text,
                       struct why *why)
 {

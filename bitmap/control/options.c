@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* options.c - names, and the sources of values: file, environment, command line; see options.h */
+/* options.c - names and sources of options: file, environment, command line; see options.h */
 
 #include "bitmap/control/options_impl.h"
 #include "bitmap/control/plain_file.h"
@@ -35,8 +35,9 @@ static const struct option *option_find(const struct option list[], const char *
 }
 
 /*
- * The option that a word names, as "--name" or "--name=VALUE", or by an alias: "-n", "-nVALUE", "--np", "--np=VALUE".
- * NULL: none. `named`: what the word calls it; *value: what the word has of its value, or NULL.
+ * Finds the option of a word: "--name", "--name=VALUE" or an alias, "-n", "-nVALUE", "--np" or
+ * "--np=VALUE". NULL if there is none. Sets `named` to the word's name for it, *value to the word's
+ * value or NULL.
  */
 static const struct option *option_named(const struct options *options, const char *word,
                                          char named[NAMED_BYTES], const char **value)
@@ -63,7 +64,7 @@ static const struct option *option_named(const struct options *options, const ch
 	return strncmp(word, "--", 2) == 0 ? option_find(options->list, named + 2) : NULL;
 }
 
-/* `at` says where the name stands, `prefix` how it is written there. */
+/* `at` says where the name stands, and `prefix` how it is written there. */
 static int name_refuse(const struct options *options, const char *at, const char *prefix,
                        const char *name, struct why *why)
 {
@@ -79,7 +80,7 @@ static int name_refuse(const struct options *options, const char *at, const char
 	               options->program != NULL ? " --help" : "");
 }
 
-/* Programs may share a file; what stands in a section that none of them has would go unheard. */
+/* Several programs may share a file. A section that none of them has would be ignored silently. */
 static int section_check(const struct options *options, const char *at, const char *section,
                          struct why *why)
 {
@@ -97,7 +98,7 @@ static int section_check(const struct options *options, const char *at, const ch
 	if (hint != NULL)
 		return why_set(why, -ENOENT, "%sno section [%s]; did you mean [%s]?", at, section,
 		               hint);
-	return why_set(why, -ENOENT, "%sno section [%s]; ours is [%s]", at, section,
+	return why_set(why, -ENOENT, "%sno section [%s]; this program reads [%s]", at, section,
 	               options->section);
 }
 
@@ -116,7 +117,7 @@ static struct origin *origin_of(struct reading *reading, const struct option *op
 	return &reading->origins[option - reading->options->list];
 }
 
-/* A key may be in it. */
+/* Wipes the copy, because it may hold a key. */
 static void origin_free(struct origin *origin)
 {
 	if (origin->copy != NULL && !origin->stays) {
@@ -125,7 +126,7 @@ static void origin_free(struct origin *origin)
 	}
 }
 
-/* A key's surroundings are job_keys.h's: a copy of it would be one more to wipe. */
+/* job_keys.h trims keys itself, because a trimmed copy would be one more to wipe. */
 static bool is_surrounded(const struct option *option, const char *value)
 {
 	size_t length = strlen(value);
@@ -142,7 +143,7 @@ static char *text_trimmed(const char *value)
 	return strndup(bare, length);
 }
 
-/* A key and a file of keys are two ways to say one thing. NULL: the option is neither, or alone. */
+/* "key" and "key-file" exclude each other. Returns the other one, or NULL. */
 static const struct option *option_rival(const struct options *options, const struct option *option)
 {
 	bool key = strcmp(option->name, "key") == 0;
@@ -153,8 +154,8 @@ static const struct option *option_rival(const struct options *options, const st
 }
 
 /*
- * A source gives a value, unless a stronger one, which is read before it, has given another. `named`: what it calls the
- * option, for the error text; `where`: for the dump.
+ * Takes a value from a source, unless a stronger source, which is read earlier, has given one.
+ * `named` is the option's name there, for error texts; `where` is for the dump.
  */
 static int value_take(struct reading *reading, const struct option *option, enum source source,
                       const char *named, const char *where, const char *value)
@@ -212,7 +213,7 @@ struct file {
 	const char *path;
 	uint32_t line;           /* The number of the line that is read. */
 	bool ours;               /* Its section is this program's. */
-	bool given[OPTIONS_MAX]; /* By place in the list: an earlier line has set it. */
+	bool given[OPTIONS_MAX]; /* By place in the list; true once a line has set it. */
 };
 
 static int pair_take(struct file *file, const char *at, const char *name, const char *value)
@@ -227,18 +228,18 @@ static int pair_take(struct file *file, const char *at, const char *name, const 
 	if (option == NULL)
 		return name_refuse(reading->options, at, "", name, &reading->why);
 	if (option_is_argument(option))
-		return why_set(&reading->why, -EINVAL, "%s%s can stand on the command line alone",
+		return why_set(&reading->why, -EINVAL, "%s%s is allowed on the command line only",
 		               at, name);
 	given = &file->given[option - reading->options->list];
 	if (*given)
-		return why_set(&reading->why, -EINVAL, "%san earlier line says %s", at,
+		return why_set(&reading->why, -EINVAL, "%sthe file sets %s twice", at,
 		               option->name);
 	*given = true;
 	snprintf(named, sizeof(named), "%s%s", at, name);
 	return value_take(reading, option, SOURCE_FILE, named, file->path, value);
 }
 
-/* Cuts off what surrounds the text. */
+/* Cuts off the blanks around the text. */
 static char *text_trim(char *text)
 {
 	size_t length = strlen(text);
@@ -249,14 +250,17 @@ static char *text_trim(char *text)
 	return text;
 }
 
-/* What stands behind a section would go unheard, unless it is a comment. */
+/* Text after a section's name would be ignored silently, unless it is a comment. */
 static bool is_over(const char *rest)
 {
 	rest += strspn(rest, OPTION_BLANKS);
 	return *rest == '\0' || *rest == '#';
 }
 
-/* "[section]", "name = value" or "name: value"; a comment begins with the line by ';' or '#', or by ';' behind a blank. */
+/*
+ * Takes "[section]", "name = value" or "name: value". ";" or "#" at the beginning of a line, and
+ * ";" after a blank, begin a comment.
+ */
 static int line_take(struct file *file, char *line)
 {
 	const struct options *options = file->reading->options;
@@ -283,7 +287,7 @@ static int line_take(struct file *file, char *line)
 
 static int file_read(struct reading *reading, const char *path)
 {
-	/* What stands before all sections is a program's own, and no library's. */
+	/* Lines before the first section are for programs, and not for the library. */
 	struct file file = {
 		.reading = reading, .path = path, .ours = reading->options->program != NULL};
 	struct plain_file plain;
@@ -304,8 +308,8 @@ static int file_read(struct reading *reading, const char *path)
 /* ---- the environment ---- */
 
 /*
- * NULL: the environment does not say. A variable that is empty, but for blanks, counts only for a flag, which is
- * then off.
+ * Returns NULL if the variable does not count. An empty one counts only for a flag, and switches it
+ * off.
  */
 static const char *env_named(const struct option *option, const char *name)
 {
@@ -327,7 +331,7 @@ static size_t env_name(const char *option, char name[OPTION_NAME_BYTES])
 	return used;
 }
 
-/* `name`: the variable that says it. NULL: none does. */
+/* Returns the option's value in the environment and the variable's name, or NULL. */
 static const char *env_value(const struct option *option, char name[OPTION_NAME_BYTES])
 {
 	const char *alias = option->env_alias, *value = NULL;
@@ -355,7 +359,7 @@ static int text_compare(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* A library's settings point to it: the same text is kept once, however often the environment is read. */
+/* The library's settings point to the text, so each text is kept once, however often it is read. */
 static const char *text_kept(const char *value)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -410,7 +414,7 @@ static int env_read(struct reading *reading)
 
 /* ---- the command line ---- */
 
-/* Does no value of the option follow, though it may be left out? */
+/* Tells whether the option's optional value is missing on the command line. */
 static bool value_left_out(const struct option *option, int argc, char **argv, int at)
 {
 	struct why why;
@@ -427,13 +431,14 @@ static int operand_read(struct reading *reading, const char *text)
 		return why_set(&reading->why, -EINVAL, "'%s' is not an option; see %s --help", text,
 		               options->program);
 	if (*options->operand_count == options->operand_max)
-		return why_set(&reading->why, -EINVAL, "more than %u arguments; see %s --help",
+		return why_set(&reading->why, -EINVAL,
+		               "at most %u arguments are allowed; see %s --help",
 		               options->operand_max, options->program);
 	options->operands[(*options->operand_count)++] = text;
 	return 0;
 }
 
-/* --help, --version: 1 when the word was one of them. */
+/* Answers --help and --version. Returns 1 if the word was one of them. */
 static int word_answer(const struct options *options, const char *word)
 {
 	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
@@ -447,7 +452,7 @@ static int word_answer(const struct options *options, const char *word)
 	return 1;
 }
 
-/* The word at *at, and its value if that is a word of its own. */
+/* Reads the word at *at, and the next one if that is its value. */
 static int word_read(struct reading *reading, int argc, char **argv, int *at)
 {
 	const struct options *options = reading->options;
@@ -477,13 +482,13 @@ static int word_read(struct reading *reading, int argc, char **argv, int *at)
 	return value_take(reading, option, SOURCE_ARGUMENT, named, "command line", value);
 }
 
-/* Does the other program's command begin with this word, or behind it? */
+/* Tells whether the other program's command begins with this word or follows it. */
 static bool is_command(const struct options *options, const char *word)
 {
 	return options->command_at != NULL && (word[0] != '-' || strcmp(word, "--") == 0);
 }
 
-/* 1: something was asked for and printed. */
+/* Returns 1 if something was asked for and printed. */
 static int arguments_read(struct reading *reading, int argc, char **argv)
 {
 	const struct options *options = reading->options;
@@ -567,6 +572,6 @@ int options_file(const struct options *options, const char *path, struct why *wh
 int option_check(const struct option *option, struct why *why)
 {
 	if (option_is_wrong(option) && option_env(option, why) != 0)
-		return -EINVAL; /* it has been wrong since the environment was read */
+		return -EINVAL; /* the environment gave it a wrong value */
 	return option_range(option, why);
 }

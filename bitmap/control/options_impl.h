@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * options_impl.h - what option_value.c (one value), options.c (all sources), option_names.c and
- * options_print.c (help, dump) share; private to them
+ * options_impl.h - shared by option_value.c (one value), options.c (all sources), option_names.c
+ * and options_print.c (help, dump); private to them
  */
 #ifndef BITMAP_CONTROL_OPTIONS_IMPL_H
 #define BITMAP_CONTROL_OPTIONS_IMPL_H
@@ -16,7 +16,7 @@
 /* The weakest first. */
 enum source { SOURCE_PRESET, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_ARGUMENT };
 
-/* Where an option's value comes from; `text` as the user wrote it, NULL: it has none. */
+/* The origin of an option's value. `text` is what the user wrote, or NULL without a value. */
 struct origin {
 	enum source source;
 	const char *text;
@@ -28,19 +28,19 @@ struct origin {
 /* option_value.c */
 bool option_is_text(const struct option *option);
 bool option_is_flag(const struct option *option);
-bool option_is_argument(const struct option *option); /* the command line alone says it */
+bool option_is_argument(const struct option *option); /* allowed on the command line only */
 
 /*
- * option_set - 0; or -EINVAL, -ERANGE and `why`. `named`: what the user called the option, for the error text; "NAME-ms"
- * and "WINNOW_NAME_MS" are plain numbers. A wrong value sets all bits of *out, which is no value of its kind.
+ * option_set - returns 0, or -EINVAL or -ERANGE with `why`. `named` is the option as the user
+ * called it; "NAME-ms" and "WINNOW_NAME_MS" are plain numbers. A wrong value sets all bits of *out.
  */
 int option_set(const struct option *option, const char *named, const char *text, struct why *why);
 
-/* What *out holds, of a kind of 32 bits or a text: has option_set() left it wrong? Is it in range? */
+/* Check *out, for 32-bit kinds and texts: did option_set() leave it wrong, and is it in range? */
 bool option_is_wrong(const struct option *option);
 int option_range(const struct option *option, struct why *why);
 
-/* The text without the blanks around it: its beginning, and its length in place of that of the whole. */
+/* Returns the beginning of the text without the blanks around it, and sets its length. */
 const char *option_bare(const char *text, size_t *length);
 
 /* options_print.c */

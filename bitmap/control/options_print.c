@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* options_print.c - --help and --dump-config, from the same table */
+/* options_print.c - prints --help and --dump-config from the table */
 
 #include <ctype.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "bitmap/control/options_impl.h"
 
-/* A time that is written as a plain number is of seconds. */
+/* A time without a unit is in seconds. */
 static const char *unit_of(const struct option *option)
 {
 	bool time = option->kind == OPTION_TIME || option->kind == OPTION_MS;
@@ -70,8 +70,8 @@ void options_help(const struct options *options)
 }
 
 /*
- * A line that must not be read back is a comment: an option that is not set, is secret, is for the
- * command line alone, or names the file itself.
+ * A line that must not be read back becomes a comment: an option that is not set, is secret, is for
+ * the command line only, or names the file itself.
  */
 void options_dump(const struct options *options, const struct origin origins[])
 {

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* For the zero byte, and for one more that shows that the file is too large. What is not read costs no memory. */
+/* Room for the zero byte and for one byte too many. Unread pages cost no memory. */
 #define ROOM_BYTES (PLAIN_FILE_BYTES_MAX + 2)
 
 static const char *kind_of(mode_t mode)
@@ -21,7 +21,7 @@ static const char *kind_of(mode_t mode)
 	                        : "a device";
 }
 
-/* To its end, which may move meanwhile; files of /proc say that they have no bytes. */
+/* Reads to the end, which may move meanwhile. Files in /proc claim to have no bytes. */
 static int bytes_read(int fd, struct plain_file *out)
 {
 	ssize_t got = 1;
@@ -39,7 +39,7 @@ static int bytes_read(int fd, struct plain_file *out)
 	return got > 0 ? -EFBIG : 0;
 }
 
-/* UTF-16 has a zero byte in most of its characters. Editors that call it "Unicode" put a mark before it. */
+/* UTF-16 has a zero byte in most of its characters, and often a byte order mark. */
 static int text_check(const char *text, size_t length, const char *what, const char *path,
                       struct why *why)
 {
@@ -48,8 +48,8 @@ static int text_check(const char *text, size_t length, const char *what, const c
 		               what, path);
 	if (memchr(text, '\0', length) != NULL)
 		return why_set(why, -EINVAL,
-		               "cannot read %s%s: it has a zero byte; if it is in UTF-16, save it "
-		               "as UTF-8",
+		               "cannot read %s%s: it has a zero byte; if it is in UTF-16, save "
+		               "it as UTF-8",
 		               what, path);
 	return 0;
 }
@@ -78,7 +78,7 @@ static int text_read(int fd, const char *what, const char *path, struct plain_fi
 
 int plain_file_read(const char *what, const char *path, struct plain_file *out, struct why *why)
 {
-	/* O_NONBLOCK: or a pipe would wait for its writer here. */
+	/* O_NONBLOCK keeps a pipe from waiting for its writer here. */
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), err;
 
 	if (fd < 0)

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define STACK_BYTES 16384 /* more than functions of OpenSSL and of the dynamic linker take */
+#define STACK_BYTES 16384 /* more than OpenSSL's and the dynamic linker's functions use */
 
-/* The kernel's: it blocks only while the machine starts. */
+/* getrandom() blocks only while the machine starts. */
 void random_bytes(void *out, size_t bytes)
 {
 	for (size_t at = 0; at < bytes;) {
@@ -30,7 +30,7 @@ void random_bytes_for(void *unused, void *out, size_t bytes)
 	random_bytes(out, bytes);
 }
 
-/* Functions for texts and memory leave what they have read in vector registers, and the linker saves those on the stack. */
+/* String functions leave secrets in vector registers, and the dynamic linker saves those. */
 static void registers_clear(void)
 {
 #ifdef __x86_64__
@@ -39,7 +39,7 @@ static void registers_clear(void)
 		                         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",
 		                           "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
 		                           "xmm13", "xmm14", "xmm15");
-		/* This file's own code has none of the others. */
+		/* The code of this file uses none of the other registers. */
 #define CLEAR(n) "vpxord %%zmm" #n ", %%zmm" #n ", %%zmm" #n "\n"
 	if (__builtin_cpu_supports("avx512f"))
 		__asm__ volatile(CLEAR(16) CLEAR(17) CLEAR(18) CLEAR(19) CLEAR(20) CLEAR(21)

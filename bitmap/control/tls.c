@@ -20,26 +20,26 @@
 
 struct tls_context {
 	SSL_CTX *ssl;
-	tls_find *find; /* NULL: it is a client's */
+	tls_find *find; /* NULL in a client's context */
 };
 
 struct tls {
 	SSL *ssl;
-	BIO *in, *out; /* the SSL's: memory that holds what has come, and what is to go */
+	BIO *in, *out; /* owned by `ssl`; hold bytes that came, and bytes to send */
 	tls_find *find;
-	void *context; /* for find() */
+	void *context; /* passed to find() */
 	bool failed, ready;
-	uint8_t head[RECORD_HEAD_BYTES + MESSAGE_HEAD_BYTES]; /* of the record that comes */
-	size_t head_bytes;                                    /* of it that have come */
+	uint8_t head[RECORD_HEAD_BYTES + MESSAGE_HEAD_BYTES]; /* of the record that arrives */
+	size_t head_bytes;                                    /* bytes of `head` so far */
 	size_t record_left;        /* bytes of the record that are still to come after its head */
-	uint8_t key[SECRET_BYTES]; /* until the handshake is over */
+	uint8_t key[SECRET_BYTES]; /* kept until the handshake is over */
 	char identity[CONTROL_NAME_BYTES];
 	char why[TLS_WHY_BYTES];
 };
 
 /* ---- keys ---- */
 
-/* An external PSK is a session whose secret nobody has negotiated. The hash of its suite is SHA-256. */
+/* OpenSSL treats an external PSK as a session whose secret was not negotiated. Its hash is SHA-256. */
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[SECRET_BYTES])
 {
 	static const unsigned char suite[] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
@@ -55,7 +55,7 @@ static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[SECRET_BYTES])
 	return NULL;
 }
 
-/* The first identity that a client offers: the lengths of all and of this one come before it. "": none that is a name. */
+/* Reads the first identity that a client offers, behind two lengths. "": it is not a name. */
 static void identity_read(SSL *ssl, char out[CONTROL_NAME_BYTES])
 {
 	const unsigned char *list;
@@ -73,7 +73,7 @@ static void identity_read(SSL *ssl, char out[CONTROL_NAME_BYTES])
 		*out = '\0';
 }
 
-/* A client has said hello. While its key is being made the handshake stands still. */
+/* Handles a client's hello. The handshake pauses while its key is being made. */
 static int hello_taken(SSL *ssl, int *alert, void *unused)
 {
 	struct tls *tls = SSL_get_app_data(ssl);
@@ -82,7 +82,7 @@ static int hello_taken(SSL *ssl, int *alert, void *unused)
 	(void)unused;
 	identity_read(ssl, tls->identity);
 	if (*tls->identity == '\0') {
-		snprintf(tls->why, sizeof(tls->why), "it names no job");
+		snprintf(tls->why, sizeof(tls->why), "its hello names no job");
 		*alert = SSL_AD_UNKNOWN_PSK_IDENTITY;
 		return SSL_CLIENT_HELLO_ERROR;
 	}
@@ -95,7 +95,7 @@ static int hello_taken(SSL *ssl, int *alert, void *unused)
 	return SSL_CLIENT_HELLO_SUCCESS;
 }
 
-/* Other identities than the first have no session. Without one the handshake fails: there is no certificate. */
+/* Other identities have no session. Without one the handshake fails, as there is no certificate. */
 static int key_find(SSL *ssl, const unsigned char *identity, size_t length, SSL_SESSION **out)
 {
 	const struct tls *tls = SSL_get_app_data(ssl);
@@ -138,7 +138,7 @@ int tls_context_open(tls_find *find, struct tls_context **out)
 	    SSL_CTX_set_min_proto_version(context->ssl, TLS1_3_VERSION) != 1 ||
 	    SSL_CTX_set_ciphersuites(context->ssl, "TLS_AES_128_GCM_SHA256:"
 	                                           "TLS_CHACHA20_POLY1305_SHA256") != 1 ||
-	    /* OpenSSL's others take up to 150 ms, at the server's cost. */
+	    /* OpenSSL's other groups take up to 150 ms of the server's CPU time. */
 	    SSL_CTX_set1_groups_list(context->ssl, "X25519:P-256") != 1 ||
 	    SSL_CTX_set_num_tickets(context->ssl, 0) != 1) {
 		tls_context_close(context);
@@ -146,13 +146,13 @@ int tls_context_open(tls_find *find, struct tls_context **out)
 	}
 	SSL_CTX_set_session_cache_mode(context->ssl, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_mode(context->ssl, SSL_MODE_RELEASE_BUFFERS);    /* most connections are idle */
-	SSL_CTX_set_options(context->ssl, SSL_OP_CLEANSE_PLAINTEXT); /* a seed is among it */
+	SSL_CTX_set_options(context->ssl, SSL_OP_CLEANSE_PLAINTEXT); /* a seed passes through */
 	if (find != NULL) {
 		SSL_CTX_set_client_hello_cb(context->ssl, hello_taken, NULL);
 		SSL_CTX_set_psk_find_session_callback(context->ssl, key_find);
 	} else {
 		SSL_CTX_set_psk_use_session_callback(context->ssl, key_offer);
-		/* No certificate holds: a server that has the key shows none. */
+		/* No certificate is valid. A server that has the key shows none. */
 		SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER, NULL);
 	}
 	*out = context;
@@ -187,7 +187,7 @@ static int tls_open(struct tls_context *context, struct tls **out)
 		free(tls);
 		return -ENOMEM;
 	}
-	SSL_set_bio(tls->ssl, tls->in, tls->out); /* they are the SSL's now */
+	SSL_set_bio(tls->ssl, tls->in, tls->out); /* `ssl` owns them now */
 	*out = tls;
 	return 0;
 }
@@ -216,7 +216,7 @@ int tls_connect(struct tls_context *client, const char *identity, const uint8_t 
 	memcpy((*out)->identity, identity, message_name_base(identity));
 	SSL_set_connect_state((*out)->ssl);
 	ERR_clear_error();
-	/* Which says hello, and waits for the answer. After any other end OpenSSL may not be called again. */
+	/* The first step says hello. After any result but this one OpenSSL must not be called again. */
 	if (SSL_get_error((*out)->ssl, SSL_do_handshake((*out)->ssl)) != SSL_ERROR_WANT_READ) {
 		tls_close(*out);
 		*out = NULL;
@@ -236,7 +236,7 @@ void tls_close(struct tls *tls)
 
 /* ---- bytes ---- */
 
-/* `why` NULL: as OpenSSL says. */
+/* `why` NULL takes OpenSSL's own text. */
 static ssize_t tls_fail(struct tls *tls, const char *why)
 {
 	if (why == NULL)
@@ -247,7 +247,7 @@ static ssize_t tls_fail(struct tls *tls, const char *why)
 	return -EPROTO;
 }
 
-/* The head of a record is there, and of its message where it has one. */
+/* Called when the record's head has come, and the message's head where there is one. */
 static bool head_fits(struct tls *tls)
 {
 	const uint8_t *head = tls->head, *message = head + RECORD_HEAD_BYTES;
@@ -262,8 +262,8 @@ static bool head_fits(struct tls *tls)
 }
 
 /*
- * OpenSSL makes room for a hello as soon as it knows how long it will be, up to 131 kB. So each is all in one
- * record, as those of all clients are.
+ * OpenSSL reserves memory for a hello as soon as it knows its length, up to 131 kB. So a hello must
+ * fit in one record, as those of all clients do.
  */
 static bool hello_fits(struct tls *tls, const uint8_t *bytes, size_t count)
 {
@@ -289,10 +289,10 @@ int tls_feed(struct tls *tls, const void *bytes, size_t count)
 	size_t written;
 
 	if (tls->find != NULL && !tls->ready && !tls->failed && !hello_fits(tls, bytes, count))
-		tls_fail(tls, "its hello is not in one record");
+		tls_fail(tls, "its hello takes more than one record");
 	if (tls->failed || count == 0 || BIO_write_ex(tls->in, bytes, count, &written) == 1)
-		return 0; /* the next read says so */
-	/* What comes next would follow a gap. */
+		return 0; /* the next read returns the error */
+	/* After lost bytes, those that follow would make no sense. */
 	tls_fail(tls, "out of memory");
 	return -ENOMEM;
 }
@@ -309,7 +309,7 @@ ssize_t tls_read(struct tls *tls, void *out, size_t room)
 	if (!tls->ready && SSL_is_init_finished(tls->ssl)) {
 		OPENSSL_cleanse(tls->key, sizeof(tls->key));
 		if (!SSL_session_reused(tls->ssl))
-			return tls_fail(tls, "it has not shown that it has the key");
+			return tls_fail(tls, "it has not proved that it has the key");
 		tls->ready = true;
 	}
 	if (got == 1)

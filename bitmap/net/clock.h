@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* clock.h - what time it is, by CLOCK_MONOTONIC, for all that is not pure. Any thread. */
+/* clock.h - the time by CLOCK_MONOTONIC, for all files that are not pure. Any thread. */
 #ifndef BITMAP_NET_CLOCK_H
 #define BITMAP_NET_CLOCK_H
 
@@ -19,7 +19,7 @@ static inline uint64_t clock_us(void)
 	return clock_ns() / 1000;
 }
 
-/* From clock_us() to the time since 1970, as this host has it. */
+/* Returns the difference from clock_us() to the time since 1970 on this host's clock. */
 static inline uint64_t clock_epoch_us(void)
 {
 	struct timespec t;
@@ -28,7 +28,6 @@ static inline uint64_t clock_epoch_us(void)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000 - clock_us();
 }
 
-/* What the system's calls take. */
 static inline struct timespec clock_timespec(uint64_t us)
 {
 	return (struct timespec){.tv_sec = (time_t)(us / 1000000),

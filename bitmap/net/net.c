@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* net.c - back ends by name */
+/* net.c - finds back ends by name */
 
 #include "bitmap/net/net.h"
 
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 /*
- * The file that holds this code, program or library. The program's own name is whatever its caller called it.
- * False: nobody knows, or only from some folder on, and anything may lie in the present one.
+ * Finds the file of this code, a program or a library, but not by the program's name, which its
+ * caller chooses. Returns false if the path is unknown or relative, as anything may lie there.
  */
 static bool own_path(char path[PATH_MAX])
 {
@@ -34,10 +34,10 @@ static bool own_path(char path[PATH_MAX])
 	return path[0] == '/';
 }
 
-/* Where winnow-NAME.so is: beside what holds this code, or where `make install` puts it. False: nowhere. */
+/* Finds winnow-NAME.so beside the file of this code, or where `make install` puts it. */
 static bool plugin_path(const char *name, char path[PATH_MAX])
 {
-	/* Of a program's folder, bin/, or of the library's, which is lib/ or lib/x86_64-linux-gnu/. */
+	/* Relative to a program's folder, bin/, or the library's, lib/ or lib/x86_64-linux-gnu/. */
 	static const char *const places[] = {"", "winnow/", "../lib/winnow/", "../winnow/"};
 	char own[PATH_MAX];
 
@@ -61,9 +61,9 @@ int net_plugin_open(const char *name, const char *path, const char *symbol, cons
 
 	if (getauxval(AT_SECURE) != 0)
 		return why_set(why, -EPERM,
-		               "winnow-%.60s.so is not opened here, as it may run code that the "
-		               "caller names: this program has rights that its caller lacks, "
-		               "by file capabilities or set-user-ID; start it as root, or with "
+		               "this program does not open winnow-%.60s.so, because that may run "
+		               "its caller's code, and file capabilities or set-user-ID give this "
+		               "program rights that the caller lacks; start it as root, or with "
 		               "ambient capabilities",
 		               name);
 	if (path == NULL && (strchr(name, '/') != NULL || !plugin_path(name, found)))

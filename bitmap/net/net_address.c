@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* net_address.c - addresses as text, by name, and how to get there */
+/* net_address.c - addresses as text and by name, and the routes to them */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -61,7 +61,7 @@ int net_split(const char *text, char host[NET_HOST_BYTES], uint16_t *port, struc
 	char *end = NULL;
 	unsigned long number = 0;
 
-	/* "::1" and "::1:5555" */
+	/* For example "::1" and "::1:5555". */
 	if (!six && (is_ipv6(text, strlen(text)) || is_ipv6(text, length)))
 		return why_set(
 			why, -EINVAL,
@@ -76,19 +76,19 @@ int net_split(const char *text, char host[NET_HOST_BYTES], uint16_t *port, struc
 		return why_set(
 			why, -EINVAL,
 			"'%.100s' is not HOST:PORT, such as 10.0.0.1:5555 or [fd00::1]:5555%s",
-			text, number > 65535 ? ": a port is at most 65535" : "");
+			text, number > 65535 ? ": the highest port is 65535" : "");
 	snprintf(host, NET_HOST_BYTES, "%.*s", (int)(length - 2 * six), text + six);
 	*port = (uint16_t)number;
 	return 0;
 }
 
-/* One that only a link knows needs its interface. */
+/* A link-local address is only complete with its interface. */
 static int check_scope(const char *text, const struct net_addr *address, struct why *why)
 {
 	if (!net_ip_link_local(&address->ip) || address->ip.scope != 0)
 		return 0;
 	return why_set(why, -EINVAL,
-	               "'%.100s' is a link's address: say which interface, such as "
+	               "'%.100s' is valid on one link only: add the interface, such as "
 	               "[fe80::1%%eth0]:5555",
 	               text);
 }
@@ -100,7 +100,7 @@ int net_resolve_all(const char *text, struct net_addr *out, uint32_t *count, str
 	char host[NET_HOST_BYTES];
 	uint16_t port = 0;
 	int err = net_split(text, host, &port, why);
-	bool later; /* nothing is wrong with the name, as far as is known */
+	bool later; /* the name may be fine */
 
 	if (err != 0)
 		return err;
@@ -200,14 +200,14 @@ int net_source_of(const char *text, struct net_source *out, struct why *why)
 	    net_ip_device(&out->ip) != 0)
 		return 0;
 	return why_set(why, -EINVAL,
-	               "'%.60s' is no interface of this host, and none of its addresses: see ip "
+	               "'%.60s' is neither an interface nor an address of this host: see ip "
 	               "address",
 	               text);
 }
 
 /*
- * By an interface alone, whatever the routes say; Linux before 5.7 wants CAP_NET_RAW for that. What this host says
- * to itself goes by none.
+ * Binds to an interface alone, whatever the routes say, which needs CAP_NET_RAW before Linux 5.7.
+ * Traffic within this host passes no interface.
  */
 int net_source_bind(int fd, const struct net_source *source, const struct net_ip *to)
 {

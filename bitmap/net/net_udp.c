@@ -54,7 +54,7 @@ struct udp_rx {
 	struct iovec iovecs[RX_MESSAGES];
 	union net_sockaddr names[RX_MESSAGES];
 	struct net_in first[RX_MESSAGES]; /* A message's first datagram: the others are alike. */
-	uint8_t control[RX_MESSAGES][CONTROL_BYTES];
+	_Alignas(struct cmsghdr) uint8_t control[RX_MESSAGES][CONTROL_BYTES];
 	uint8_t buffer[RX_MESSAGES][RX_BYTES];
 };
 
@@ -67,7 +67,7 @@ struct udp_tx {
 	struct message messages[NET_BURST_MAX];
 	uint32_t next[NET_BURST_MAX];
 	struct iovec iovecs[TX_IOVECS_MAX];
-	uint8_t control[CONTROL_BYTES];
+	_Alignas(struct cmsghdr) uint8_t control[CONTROL_BYTES];
 };
 
 /* What the kernel did not take: copies for one receiver, one after the other. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sockaddr.h - struct net_addr as the system has it, and back */
+/* sockaddr.h - converts struct net_addr to the system's addresses and back */
 #ifndef BITMAP_NET_SOCKADDR_H
 #define BITMAP_NET_SOCKADDR_H
 
@@ -14,7 +14,7 @@ union net_sockaddr {
 	struct sockaddr_in6 in6;
 };
 
-/* For a socket of AF_INET6: IPv4 addresses stay mapped. Returns the size, as does the next. */
+/* For a socket of AF_INET6; IPv4 addresses stay mapped. Both functions return the size. */
 static inline socklen_t net_sockaddr6(const struct net_addr *address, union net_sockaddr *out)
 {
 	out->in6 = (struct sockaddr_in6){.sin6_family = AF_INET6,
@@ -34,7 +34,7 @@ static inline socklen_t net_sockaddr(const struct net_addr *address, union net_s
 	return sizeof(out->in);
 }
 
-/* Reads no more of it than its family has. */
+/* Reads only the part that the address's family has. */
 static inline struct net_addr net_of_sockaddr(const struct sockaddr *address)
 {
 	const struct sockaddr_in *in = (const void *)address;
@@ -49,7 +49,7 @@ static inline struct net_addr net_of_sockaddr(const struct sockaddr *address)
 	return out;
 }
 
-/* Membership in a group, by the interface with this index; of IPv4 `device` says by which address of ours, if not none. */
+/* Joins a group on interface `if_index`. For IPv4, `device` may name it by its address instead. */
 static inline int net_group_join(int fd, const struct net_ip *group, uint32_t if_index,
                                  const struct net_ip *device)
 {
@@ -66,7 +66,7 @@ static inline int net_group_join(int fd, const struct net_ip *group, uint32_t if
 	return setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &six, sizeof(six));
 }
 
-/* One end of a connected or bound socket: getsockname() or getpeername(). -errno. */
+/* Calls getsockname() or getpeername() for `get`. Returns what that returns. */
 static inline int net_end(int get(int, struct sockaddr *, socklen_t *), int fd,
                           struct net_addr *out)
 {

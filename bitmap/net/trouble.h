@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trouble.h - a net's notes of the peers that it does not reach: for the back ends' troubles() */
+/* trouble.h - a net's list of peers that it does not reach, for the back ends' troubles() */
 #ifndef BITMAP_NET_TROUBLE_H
 #define BITMAP_NET_TROUBLE_H
 
@@ -12,7 +12,7 @@ struct net_troubles {
 	struct net_trouble list[NET_TROUBLES_MAX];
 };
 
-/* If there are more peers than room, the first are noted. */
+/* If there are more peers than room, only the first are noted. */
 static inline void trouble_note(struct net_troubles *troubles, const struct net_path *path,
                                 int error, uint32_t datagrams)
 {

@@ -25,8 +25,8 @@
 #define PORT_TRIES 100
 
 /*
- * What we listen to. Batch systems announce a preemption by the last two, which end nobody by themselves: a worker that
- * has asked for the signal saves what it has, and ends or goes on as it likes.
+ * The signals that we watch. Batch systems announce a preemption with the last two. These do not end the job: a worker
+ * that handles the signal saves its state, and then ends or continues.
  */
 static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 #define SIGNALS (sizeof(numbers) / sizeof(numbers[0]))
@@ -51,14 +51,14 @@ static pid_t child_start(const struct children *c, char *const argv[], const int
 	bool missing;
 
 	fflush(stdout);
-	/* Until it runs a program of its own, a child must not take signals as we do. */
+	/* Our signal handlers must not run in the child before it starts its own program. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &before);
 	child = fork();
 	if (child != 0)
 		sigprocmask(SIG_SETMASK, &before, NULL);
 	if (child > 0 && c->grouped)
-		setpgid(child, child); /* as the child does, so that neither waits for the other */
+		setpgid(child, child); /* Both set it, so that neither waits. */
 	if (child != 0)
 		return child;
 	if (c->grouped)
@@ -129,7 +129,7 @@ int children_key(struct winnow_config *config)
 bool children_winnowd_local(struct children *c, const char *threads, char address[32])
 {
 	char listen[] = "--listen", metrics[] = "--metrics=no", log[] = "--log=error";
-	/* It may read a file of options (WINNOW_CONFIG) that lets anyone join. */
+	/* A file of options (WINNOW_CONFIG) that winnowd reads must not let anyone join. */
 	char keyed[] = "--insecure-no-key=no", keyless[] = "--insecure-no-key";
 	char *key = secure_getenv("WINNOW_INSECURE_NO_KEY") != NULL ? keyless : keyed;
 	char option[] = "--threads", count[16];
@@ -177,7 +177,7 @@ void children_winnowd_path(char *path, size_t room)
 	strcpy(path, "winnowd");
 }
 
-/* Can this port be had now? 0: any. Into "127.0.0.1:PORT". */
+/* Tries to bind `port`, or any port if it is 0, and writes "127.0.0.1:PORT". */
 static bool port_is_free(uint16_t port, char address[32])
 {
 	struct sockaddr_in at = {.sin_family = AF_INET,
@@ -195,8 +195,8 @@ static bool port_is_free(uint16_t port, char address[32])
 }
 
 /*
- * Workers use it seconds later, when they have imported PyTorch. By then the kernel may have given
- * a port of its own range to some connection, so a random one below that range comes first.
+ * Workers bind the port seconds later, after they have imported PyTorch. By then the kernel may have given a port of
+ * its ephemeral range to some connection, so ports below that range are tried first.
  */
 bool children_free_address(char address[32])
 {
@@ -217,7 +217,7 @@ bool children_free_address(char address[32])
 
 /* ---- ending ---- */
 
-/* To all running workers, and to what they have started if they are grouped. */
+/* Signals all running workers and, if they are grouped, also their children. */
 static void children_signal(const struct children *c, int number)
 {
 	for (uint32_t i = 0; i < c->count; i++)
@@ -233,7 +233,7 @@ static void on_patience(uv_timer_t *timer)
 	children_signal(timer->data, SIGKILL);
 }
 
-/* What was sent to us they get, too: Ctrl-C is a KeyboardInterrupt in Python, and SIGTERM its end. */
+/* Workers get the signal that we got: Python turns SIGINT into KeyboardInterrupt, but dies of SIGTERM. */
 static void end_by(struct children *c, int status, int number)
 {
 	if (c->status == 0)
@@ -261,7 +261,7 @@ static void worker_ended(struct children *c, uint32_t number, int how)
 	bool lingers = c->linger_ms > 0 && !WIFSIGNALED(how);
 
 	if (c->grouped)
-		kill(-c->pids[number], SIGKILL); /* what it has left behind */
+		kill(-c->pids[number], SIGKILL); /* End the processes that it has left behind. */
 	c->pids[number] = 0;
 	c->running--;
 	if (how == 0 || c->ending)
@@ -271,8 +271,8 @@ static void worker_ended(struct children *c, uint32_t number, int how)
 		uv_timer_start(&patience, on_linger, c->linger_ms, 0);
 		return;
 	}
-	cli_error(1, "worker %u %s %d: ending the others", number,
-	          WIFSIGNALED(how) ? "was ended by signal" : "has failed with exit status",
+	cli_error(1, "worker %u %s %d; the other workers are being ended", number,
+	          WIFSIGNALED(how) ? "was killed by signal" : "failed with exit status",
 	          WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
 	children_end(c, status);
 }
@@ -282,12 +282,12 @@ static void winnowd_ended(struct children *c, int how)
 	c->winnowd = 0;
 	if (c->running == 0 || c->ending)
 		return;
-	cli_error(1, "this host's aggregator has ended with status %d",
+	cli_error(1, "this host's winnowd ended with status %d, so the workers are being ended",
 	          WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how));
 	children_end(c, 1);
 }
 
-/* A shell that has replaced itself with us may have left us children of its own. */
+/* We may have children that we did not start: those of a shell that replaced itself with us. */
 static void children_reap(struct children *c)
 {
 	uint32_t before = c->running;
@@ -301,7 +301,7 @@ static void children_reap(struct children *c)
 			if (c->pids[i] == pid)
 				worker_ended(c, i, how);
 	}
-	/* It drains then: workers on other hosts may still fetch what they missed. */
+	/* SIGTERM makes winnowd drain: workers on other hosts may still fetch results that they missed. */
 	if (before > 0 && c->running == 0 && c->winnowd > 0)
 		kill(c->winnowd, SIGTERM);
 	if (c->running == 0 && c->winnowd == 0)
@@ -322,18 +322,18 @@ static void on_signal(uv_signal_t *signal, int number)
 	}
 	if (c->grouped)
 		end_by(c, 128 + number, number);
-	else /* they have a terminal's signals from itself */
+	else /* A terminal has signalled them itself. */
 		children_end(c, 128 + number);
 	if (c->running == 0 && c->winnowd > 0)
-		kill(c->winnowd, SIGTERM); /* once more: it is draining */
+		kill(c->winnowd, SIGTERM); /* A second SIGTERM ends a winnowd that is draining. */
 }
 
-/* Are there descriptors enough for libuv's default loop? */
+/* Tells whether there are enough descriptors for libuv's default loop. */
 static bool loop_fits(void)
 {
 	int ends[3][2], count = 0;
 
-	/* As many as it opens; it aborts the process when there are fewer. */
+	/* libuv opens as many, and aborts the process if it cannot. */
 	while (count < 3 && pipe2(ends[count], O_CLOEXEC) == 0)
 		count++;
 	for (int i = 0; i < count; i++) {
@@ -343,7 +343,7 @@ static bool loop_fits(void)
 	return count == 3;
 }
 
-/* Before the first is started. False: too few descriptors. */
+/* Called before the first child starts. Returns false if descriptors are short. */
 static bool signals_watch(struct children *c)
 {
 	if (!loop_fits())
@@ -362,7 +362,9 @@ static bool signals_watch(struct children *c)
 int children_run(struct children *c, bool (*start)(void *context), void *context)
 {
 	if (!signals_watch(c))
-		return cli_error(1, "cannot start processes: too many open files?");
+		return cli_error(
+			1,
+			"cannot start processes: the limit of open files is too low (ulimit -n)");
 	if (!start(context)) {
 		cli_error(1, "cannot start processes: %s", strerror(errno));
 		children_end(c, 1);
@@ -374,7 +376,7 @@ int children_run(struct children *c, bool (*start)(void *context), void *context
 	uv_timer_stop(&patience);
 	for (size_t i = 0; i < SIGNALS; i++)
 		uv_signal_stop(&signals[i]);
-	/* A notice that comes now is for workers, which have ended. */
+	/* These signals are meant for workers, which have all ended. */
 	signal(SIGUSR1, SIG_IGN);
 	signal(SIGUSR2, SIG_IGN);
 	return c->status;

@@ -16,57 +16,59 @@ struct winnow_config;
 
 #define CHILDREN_MAX 512
 
-/* What a child gets as stdin, stdout or stderr instead of a descriptor. */
+/* These stand for a descriptor that a child gets: our own one, or /dev/null. */
 #define CHILD_OURS (-1)
 #define CHILD_NOTHING (-2)
 
 struct children {
-	bool grouped;       /* each leads a process group, so that what it starts ends with it */
-	uint64_t linger_ms; /* workers say why they fail, and others have this long to do so too */
-	uint64_t patience_ms;    /* from when workers are told to end to SIGKILL; 0: no end to it */
-	uint32_t count, running; /* workers: started, and still running */
-	pid_t winnowd;           /* 0: none */
-	pid_t pids[CHILDREN_MAX]; /* workers; 0: ended */
-	bool ending;              /* they have been told to */
-	int status;               /* of the first that failed */
+	/* Set by the caller. */
+	bool grouped; /* Each worker leads a process group, so that its children end with it. */
+	uint64_t linger_ms;   /* After a worker fails, the others have this long to report why. */
+	uint64_t patience_ms; /* How long workers may take to end before SIGKILL; 0: forever. */
+	/* Set by children_*(). */
+	uint32_t count;           /* Workers started. */
+	uint32_t running;         /* Workers still running. */
+	pid_t winnowd;            /* 0 if none runs. */
+	pid_t pids[CHILDREN_MAX]; /* The workers' process ids; 0 for one that has ended. */
+	bool ending;              /* The workers have been told to end. */
+	int status;               /* The exit status of the first worker that failed. */
 };
 
-/* Start one more worker. `files` are its stdin, stdout and stderr. False: errno. */
+/* Starts one more worker. `files` are its stdin, stdout and stderr. Returns false and sets errno if it cannot. */
 bool children_worker(struct children *c, char *const argv[], const int files[3]);
 
-/* Start winnowd, with argv[1] and so on; argv[0] is filled in. False: errno. */
+/* Starts winnowd with the arguments from argv[1] on; fills in argv[0]. Returns false and sets errno if it cannot. */
 bool children_winnowd(struct children *c, char *argv[], const int files[3]);
 
 /*
- * children_key - every user of this machine reaches its loopback, so a job of this machine alone has a
- * key: that of `config`, or a new one, which is then in `config`; insecure_no_key leaves it without. Our
- * environment says so from now on, where winnowd and workers find it and other users do not. 0, or an
- * exit status, said on stderr.
+ * Gives a job on this machine a key, because every user here can reach its loopback. The key is that of `config`, or a
+ * new one that is stored there, or none with insecure_no_key. Sets it in our environment, where winnowd and workers
+ * find it and other users do not. Returns 0, or an exit status after a line on stderr.
  */
 int children_key(struct winnow_config *config);
 
 /*
- * Starts one for workers on this machine, with the key of children_key(), and silent unless it fails. It
- * listens on `address`, a free port on loopback. `threads` NULL: its default.
+ * Starts winnowd for workers on this machine, with the key of children_key(). It prints nothing unless it fails, and
+ * listens on `address`, a free port on loopback that this function chooses. If `threads` is NULL, winnowd uses its
+ * default.
  */
 bool children_winnowd_local(struct children *c, const char *threads, char address[32]);
 
 /*
- * children_run - has start() start winnowd and workers, and waits until all have ended, with libuv's default loop
- * running, which gets our signals. Where start() fails (errno), the first worker fails, winnowd ends, or a signal comes,
- * the others are ended; grouped ones get that signal, each time it comes. SIGUSR1 and SIGUSR2 are passed on and end
- * nobody. winnowd is told to end when all workers have.
- * Returns the exit status: that of the first that failed, and 128 and the signal if it was one.
+ * Lets start() start winnowd and workers, then runs libuv's default loop until all have ended. Ends the others when
+ * start() fails (errno), a worker fails, winnowd ends, or a signal comes. Grouped workers get that signal each time it
+ * comes. Passes SIGUSR1 and SIGUSR2 on to the workers, which continue. Tells winnowd to end when all workers have
+ * ended. Returns the exit status of the first worker that failed, or 128 plus the signal that ended it.
  */
 int children_run(struct children *c, bool (*start)(void *context), void *context);
 
-/* RANK and the other variables of worker `place` of `each` on host `host` of `hosts`. */
+/* Sets RANK and its companions for worker `place` of `each` on host `host` of `hosts`. */
 void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t place);
 
-/* The path of winnowd beside this program, or else its name, for the PATH. */
+/* Writes the path of winnowd beside this program, or only its name to be found in the PATH. */
 void children_winnowd_path(char *path, size_t room);
 
-/* A port that is free now, on loopback, into "127.0.0.1:PORT". False: none. */
+/* Writes "127.0.0.1:PORT" with a port that is free at the moment. Returns false if there is none. */
 bool children_free_address(char address[32]);
 
 #endif /* CLIENT_CLI_CHILDREN_H */

@@ -14,7 +14,7 @@
 #include "bitmap/why.h"
 #include "client/winnow.h"
 
-#define LINE_BYTES 8192 /* of an error, with two paths in it */
+#define LINE_BYTES 8192 /* Enough for an error with two paths in it. */
 
 static const char *command = "";
 

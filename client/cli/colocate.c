@@ -2,8 +2,8 @@
 /*
  * colocate.c - winnow colocate: the same command on each host starts its aggregator and its workers
  *
- * The colocated mode: as many aggregators as hosts, and no other servers. Workers find each other's
- * aggregators by the list of hosts, and try again until those have started.
+ * In the colocated mode each host runs an aggregator, and there are no other servers. Workers know
+ * all aggregators from the list of hosts, and retry until these have started.
  */
 
 #include <errno.h>
@@ -31,9 +31,9 @@ static struct {
 
 static const struct option list[] = {
 	{"hosts", "HOST,HOST,..", OPTION_TEXT, &settings.hosts, NULL, NULL, 0, 0,
-         "all hosts; the same list on each of them"},
+         "all hosts of the job, in the same order on each host"},
 	{"index", "N", OPTION_COUNT, &settings.index, NULL, NULL, 0, HOSTS_MAX - 1,
-         "number of this host in the list, from 0; by default found by address"},
+         "place of this host in the list, from 0; by default found by address"},
 	{"per-host", "N", OPTION_COUNT, &settings.per_host, "1", NULL, 1, PER_HOST_MAX,
          "workers on each host"},
 	{"port", "N", OPTION_COUNT, &settings.port, "5555", NULL, 1, 65535,
@@ -47,15 +47,15 @@ static const struct options options = {
 	.program = "winnow colocate",
 	.usage = "--hosts HOST,HOST,.. [...] [--] COMMAND [ARGUMENT..]",
 	.about =
-		"Give it on every host of a job. It starts an aggregator on this host and COMMAND "
+		"Run this on every host of a job. It starts an aggregator on this host and COMMAND "
 		"beside it.\n"
 		"COMMAND finds WINNOW_AGGREGATORS, RANK, LOCAL_RANK, GROUP_RANK (the host), "
 		"WORLD_SIZE,\n"
-		"LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT (29500, if not set) in its "
+		"LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT (29500 if not set) in its "
 		"environment.\n"
-		"The aggregator ends when COMMAND has ended and all other hosts are done with it.\n"
-		"WINNOW_KEY_FILE, WINNOW_KEY or WINNOW_INSECURE_NO_KEY=1 hold for both, "
-		"WINNOW_CONFIG for the\n"
+		"The aggregator ends when COMMAND has ended and no other host needs it any more.\n"
+		"WINNOW_KEY_FILE, WINNOW_KEY and WINNOW_INSECURE_NO_KEY=1 apply to both, and "
+		"WINNOW_CONFIG to the\n"
 		"aggregator. The exit status is that of COMMAND.",
 	.examples = "  winnow colocate --hosts node0,node1,node2,node3 -- python3 train.py\n"
 		    "  srun -N 4 winnow colocate --hosts node0,node1,node2,node3 --per-host 8 -- "
@@ -91,7 +91,8 @@ static int hosts_read(void)
 	int err;
 
 	if (at == NULL || *at == '\0')
-		return cli_error(2, "say which hosts take part: --hosts node0,node1" SEE);
+		return cli_error(2, "--hosts is missing: name the hosts of the job, such as "
+		                    "--hosts node0,node1" SEE);
 	if (cli_item_count(at) > HOSTS_MAX)
 		at = ",";
 	for (; at != NULL; run.host_count++) {
@@ -100,8 +101,8 @@ static int hosts_read(void)
 		at = option_item(at, host, HOST_BYTES);
 		if (*host == '\0')
 			return cli_error(2,
-			                 "--hosts is '%s': want at most 256 names with a comma "
-			                 "between two" SEE,
+			                 "--hosts is '%s': want at most 256 names, "
+			                 "separated by commas" SEE,
 			                 settings.hosts);
 		snprintf(text, sizeof(text), HOST_PORT, HOST_PORT_OF(host));
 		err = net_resolve(text, &run.addresses[run.host_count], &why);
@@ -132,7 +133,10 @@ static int index_find(void)
 	if (settings.index != NOT_GIVEN)
 		return settings.index < run.host_count
 		               ? 0
-		               : cli_error(2, "--index is beyond --hosts %s" SEE, settings.hosts);
+		               : cli_error(2,
+		                           "--index is not below the number of hosts in --hosts "
+		                           "%s" SEE,
+		                           settings.hosts);
 	for (uint32_t i = 0; i < run.host_count; i++)
 		if (is_ours(&run.addresses[i]) && ++found > 0)
 			settings.index = i;
@@ -143,7 +147,7 @@ static int index_find(void)
 	                 found == 0 ? "is" : "are");
 }
 
-/* ---- what it starts ---- */
+/* ---- starting ---- */
 
 static void environment_set(void)
 {
@@ -183,7 +187,7 @@ int cli_colocate(int argc, char **argv)
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	if (command_at >= argc)
-		return cli_error(2, "no command is given" SEE);
+		return cli_error(2, "the command to run is missing" SEE);
 	status = hosts_read();
 	if (status == 0)
 		status = index_find();

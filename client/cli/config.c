@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/*
- * config.c - winnow config dump: every option's value and where it comes from; options.c does the
- * work
- */
+/* config.c - winnow config dump: prints each option's value and its source, by means of options.c */
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,17 +14,17 @@ static char dump_option[] = "--dump-config";
 static void config_help(FILE *out)
 {
 	fprintf(out, "usage: winnow config dump [COMMAND [its options]]\n\n"
-	             "Prints every option with its value and where that is from: command line, a "
-	             "variable of the\nenvironment, a file, or the default. COMMAND is bench, "
-	             "tune, run, colocate, status,\ndoctor or winnowd; without "
-	             "it, all of winnow's. What is printed for winnowd is a\nfile for its "
-	             "--config; keys are not shown.\n\n"
+	             "Prints each option with its value and the source of that value: the command "
+	             "line, an environment\nvariable, a file, or the default. COMMAND is bench, "
+	             "tune, run, colocate, status, doctor or\nwinnowd; without it, the options "
+	             "of all commands of winnow are printed. The output for winnowd\ncan be used "
+	             "as a file for its --config. Keys are not shown.\n\n"
 	             "examples:\n"
 	             "  winnow config dump bench --size 1M\n"
 	             "  winnow config dump winnowd --config /etc/winnow.ini\n");
 }
 
-/* winnowd has its own table of options: it prints it itself. */
+/* winnowd prints its options itself, because their table is part of it. */
 static int dump_winnowd(char **argv)
 {
 	static char path[4096];
@@ -39,7 +36,7 @@ static int dump_winnowd(char **argv)
 	return cli_error(1, "cannot run %s: %s", path, strerror(errno));
 }
 
-/* argv[1] is the command, followed by its options; NULL: all of them. The two places are ours. */
+/* argv[1] is the command, followed by its options, or NULL for all commands. Overwrites argv[0] and argv[1]. */
 static int config_dump(int argc, char **argv)
 {
 	const char *name = argv[1];
@@ -63,7 +60,7 @@ static int config_dump(int argc, char **argv)
 		return status;
 	return strcmp(name, "winnowd") == 0
 	               ? dump_winnowd(argv)
-	               : cli_error(2, "no options of a command '%s'; see winnow config --help",
+	               : cli_error(2, "no command '%s' that has options; see winnow config --help",
 	                           name);
 }
 
@@ -74,6 +71,6 @@ int cli_config(int argc, char **argv)
 		return cli_flush(2);
 	}
 	if (argc < 2 || strcmp(argv[1], "dump") != 0)
-		return cli_error(2, "say what: dump; see winnow config --help");
+		return cli_error(2, "only 'winnow config dump' exists; see winnow config --help");
 	return config_dump(argc - 1, argv + 1);
 }

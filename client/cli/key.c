@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* key.c - winnow key: 32 random bytes in hex, a line that is a key file for all jobs */
+/* key.c - winnow key: prints 32 random bytes in hex, a line that serves as a key file for all jobs */
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -16,16 +16,16 @@ int cli_key(int argc, char **argv)
 	(void)argv;
 	if (argc > 1) {
 		printf("usage: winnow key > FILE\n\nPrints a new job key. Give FILE to winnowd and "
-		       "to "
-		       "the workers as --key-file.\nSet umask 077 before, so that nobody else can "
-		       "read it.\n\nexamples:\n"
+		       "to the workers as --key-file.\nSet umask 077 first, so that nobody else "
+		       "can read it.\n\nexamples:\n"
 		       "  (umask 077 && winnow key > keys)\n"
 		       "  WINNOW_KEY=$(winnow key) winnow run -n 4 python3 train.py\n");
 		return argc == 2 ? cli_flush(2) : 2;
 	}
 	if (fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode) && (out.st_mode & 0007) != 0)
-		fprintf(stderr, "winnow: others can read this file: chmod 600 it, or set umask 077 "
-		                "before\n");
+		fprintf(stderr,
+		        "winnow: warning: other users can read the file that this key goes to; "
+		        "chmod 600 it\n");
 	job_key_draw(text);
 	printf("%s\n", text);
 	return cli_flush(1);

@@ -38,9 +38,7 @@ void pattern_bits(const struct pattern *pattern, uint32_t rank, uint64_t each, u
 	uint64_t unit = 0, rest = pattern->units - wanted;
 	bool window = pattern->overlap == PATTERN_NONE;
 
-	/*
-	 * Neighbours' windows lie as far apart as possible; otherwise this is selection sampling.
-	 */
+	/* Workers' windows lie as far apart as possible. The other patterns use selection sampling. */
 	if (window && pattern->world > 1)
 		unit = rest * rank / (pattern->world - 1);
 	for (; wanted > 0; unit++) {
@@ -55,7 +53,7 @@ void pattern_bits(const struct pattern *pattern, uint32_t rank, uint64_t each, u
 	}
 }
 
-/* Of a 16-bit type; they are converted once. */
+/* Looks `value` up in a table for the 16-bit type, which is computed once. */
 static uint16_t half_of(enum dtype dtype, int value)
 {
 	static uint16_t known[2][513]; /* -256 to 256 */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* run.c - winnow run -n N -- COMMAND: a job's workers on this machine, and winnowd if there is none */
+/* run.c - winnow run: starts a job's workers on this machine, and winnowd unless --aggregators names one */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include "client/cli/cli.h"
 #include "client/comm/comm_options.h"
 
-#define LINE_BYTES 8192 /* longer lines come in pieces */
-#define DRAIN_MS 200    /* for the last output of processes that workers have started */
+#define LINE_BYTES 8192 /* Longer lines are cut into pieces. */
+#define DRAIN_MS 200    /* How long the output of processes that workers started may pause. */
 
 static struct {
 	uint64_t workers;
@@ -25,17 +25,18 @@ static struct {
 } settings;
 
 static const struct option list[] = {
-	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX, "processes"},
+	{"workers", "N", OPTION_COUNT, &settings.workers, "2", NULL, 1, CHILDREN_MAX,
+         "number of processes"},
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.aggregators, NULL, NULL, 0, 0,
-         "where winnowd listens; by default winnow run starts one"},
+         "where winnowd listens; by default a new winnowd is started"},
 	{"bare", NULL, OPTION_FLAG, &settings.bare, "0", NULL, 0, 0,
-         "print lines without the worker's number in front"},
+         "do not print the worker's number before each line"},
 	{"grace", "TIME", OPTION_TIME, &settings.grace_us, "30s", NULL, 1000, 3.6e9,
-         "time for workers to save their state before SIGKILL"},
+         "how long workers may save their state before SIGKILL"},
 	{0},
 };
 
-/* As mpirun and torchrun call it. */
+/* The names of mpirun and torchrun. */
 static const struct option_alias aliases[] = {{"-np", "workers"},
                                               {"-n", "workers"},
                                               {"--np", "workers"},
@@ -52,14 +53,14 @@ static const struct options options = {
 		 "GROUP_RANK, WORLD_SIZE,\n"
 		 "LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WINNOW_AGGREGATORS in its "
 		 "environment, and\n"
-		 "OMP_NUM_THREADS if it was not set. The winnowd that it starts has the key of "
+		 "OMP_NUM_THREADS if it was not set. The winnowd that it starts uses the key of "
 		 "WINNOW_KEY or\n"
 		 "WINNOW_KEY_FILE, or a new one, which workers find in WINNOW_KEY.\n"
 		 "When one process fails, the others are ended. The exit status is that of the "
 		 "first that failed, or\n"
-		 "128 and the signal. SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT go to all "
+		 "128 plus its signal. SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT go to all "
 		 "processes and end the\n"
-		 "job. SIGUSR1 and SIGUSR2 go to all processes.",
+		 "job. SIGUSR1 and SIGUSR2 go to all processes, and the job continues.",
 	.examples = "  winnow run -n 4 python3 train.py\n"
 		    "  winnow run -n 2 --aggregators 10.0.0.1:5555 python3 train.py\n",
 	.list = list,
@@ -82,7 +83,7 @@ static uv_timer_t drained;
 
 /* ---- output ---- */
 
-/* A training goes on when the disk of its log is full: the end says that lines are missing. */
+/* Training continues when the disk of its log is full. The exit status then tells of the lost lines. */
 static void print_line(struct output *output, size_t bytes)
 {
 	bool whole = ferror(output->to) == 0;
@@ -92,11 +93,11 @@ static void print_line(struct output *output, size_t bytes)
 	fwrite(output->line, 1, bytes, output->to);
 	putc('\n', output->to);
 	if (fflush(output->to) != 0 && whole)
-		cli_error(1, "cannot write: %s; the workers go on, and their output is lost",
+		cli_error(1, "cannot write: %s; the workers continue, but their output is lost",
 		          strerror(errno));
 }
 
-/* Progress bars begin their lines by a carriage return. */
+/* Progress bars begin their lines with a carriage return. */
 static char *line_end(struct output *output)
 {
 	for (size_t i = 0; i < output->have; i++)
@@ -176,7 +177,7 @@ static bool start_worker(uint32_t rank, char **command)
 	return true;
 }
 
-/* As for any worker, the environment may have a key, or say that there is none. */
+/* The environment may have a key, or ask for none, as for any worker. */
 static int key_settle(void)
 {
 	struct winnow_config config = {0};
@@ -189,7 +190,7 @@ static int key_settle(void)
 	return children_key(&config);
 }
 
-/* What all workers find in their environment, besides their ranks. */
+/* Sets the variables that are the same for all workers. */
 static bool set_environment(void)
 {
 	long threads = sysconf(_SC_NPROCESSORS_ONLN) / (long)settings.workers;
@@ -228,7 +229,7 @@ static bool job_start(void *command)
 	return started;
 }
 
-/* What is left in the pipes, until all ends are closed or nothing more comes. */
+/* Prints the rest of the pipes, until all are closed or nothing has come for DRAIN_MS. */
 static void outputs_drain(void)
 {
 	uv_timer_start(&drained, on_drained, DRAIN_MS, DRAIN_MS);
@@ -243,7 +244,9 @@ int cli_run(int argc, char **argv)
 	if (status != 0)
 		return status == 1 ? 0 : status;
 	if (command_at >= argc)
-		return cli_error(2, "say what to run: winnow run -n 2 python3 train.py");
+		return cli_error(
+			2,
+			"the command to run is missing, as in: winnow run -n 2 python3 train.py");
 	status = settings.aggregators == NULL ? key_settle() : 0;
 	if (status != 0)
 		return status;

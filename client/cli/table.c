@@ -55,7 +55,7 @@ void table_row(struct table *table, const char *format, ...)
 	table->row_count++;
 }
 
-/* The last column, if it is left aligned, needs no spaces behind it. */
+/* A last column that is aligned left gets no trailing spaces. */
 static void print_cell(const struct table *table, uint32_t column, const char *text, FILE *out)
 {
 	bool last = column + 1 == table->column_count;

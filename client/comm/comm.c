@@ -41,7 +41,7 @@ static int create(const struct winnow_config *config, bool newcomer, struct winn
 
 	if (newcomer) {
 		comm->any.holds = false;
-		comm->move.at_door = true;
+		comm->move.role = COMM_NEWCOMER;
 		comm_leave_out(comm, UINT64_MAX);
 	}
 	if (result == WINNOW_OK)
@@ -106,7 +106,7 @@ int winnow_comm_enter(const struct winnow_config *config, struct winnow_comm **o
 void winnow_comm_destroy(struct winnow_comm *comm)
 {
 	if (comm == NULL || comm->inherited)
-		return; /* in a fork's child, where the thread does not exist */
+		return; /* A fork's child has no thread to stop. */
 	comm_stop_thread(comm, COMM_ENDS);
 	free_all(comm);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_calls.c - the operations of winnow.h: what each is, as one task; and winnow_topk(), which needs no communicator */
+/* comm_calls.c - the operations of winnow.h, each as one task; and winnow_topk(), which needs no communicator */
 
 #include <errno.h>
 
 #include "bitmap/topk.h"
 #include "client/comm/comm_state.h"
 
-#define BROADCAST_HASHED UINT64_C(0x7473616364616f72) /* no other kind of operation hashes it */
+#define BROADCAST_HASHED UINT64_C(0x7473616364616f72) /* No other kind of operation hashes it. */
 
 int comm_finish(int result, struct winnow_request *request)
 {
@@ -16,7 +16,7 @@ int comm_finish(int result, struct winnow_request *request)
 	return result;
 }
 
-/* A call on buffers of this process's or, if the options say so, a GPU's. */
+/* A call on buffers in main memory or, if the options say so, in a GPU's. */
 static struct comm_call call_of(struct winnow_comm *comm, const struct winnow_options *options,
                                 const void *send, void *recv, uint64_t count,
                                 enum winnow_dtype dtype, enum winnow_op op)
@@ -119,7 +119,7 @@ int winnow_broadcast_async(void *data, uint64_t bytes, uint32_t root,
                            const struct winnow_options *options, struct winnow_comm *comm,
                            struct winnow_request **out)
 {
-	/* Words of the root's, to which nobody adds anything, come out with every bit as it was. */
+	/* Nobody adds anything to the root's words, so they come out with every bit as it was. */
 	struct comm_call call =
 		call_of(comm, options, data, data, bytes / 4, WINNOW_I32, WINNOW_SUM);
 
@@ -147,7 +147,7 @@ int winnow_broadcast(void *data, uint64_t bytes, uint32_t root, struct winnow_co
 
 /* ---- tensors that are given as lists of blocks ---- */
 
-/* The buffers differ in length, so check each alone, and then that they do not overlap. */
+/* The two buffers differ in length, so it checks each alone, and then that they do not overlap. */
 static const char *wrong_list(struct allreduce task, uint64_t block_count, uint64_t block_length,
                               const struct winnow_options *options)
 {
@@ -178,7 +178,7 @@ static const char *wrong_list(struct allreduce task, uint64_t block_count, uint6
 	return NULL;
 }
 
-/* call->task.count is the whole tensor's. `gathered`, if not NULL, gets a list, the caller's. */
+/* call->task.count is that of the whole tensor. If `gathered` is not NULL it gets a list, which the caller frees. */
 static int list_begin(struct comm_call *call, const int64_t *index, uint64_t block_count,
                       struct winnow_rows **gathered, struct winnow_request **out)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* comm_config.c - checks a struct winnow_config and opens a session from it */
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ _Static_assert(WINNOW_SUM == (int)REDUCE_SUM && WINNOW_AVG == (int)REDUCE_AVG &&
                        WINNOW_PROD == (int)REDUCE_PROD,
                "winnow.h and dtype.h number reductions alike");
 
-/* As winnowd does; once, however many communicators a process makes. */
+/* Warns as winnowd does, but once, however many communicators the process makes. */
 static void exposed_say(const char *path)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -69,7 +70,7 @@ static const struct comm_peer *same_as(const struct winnow_comm *comm, const str
 	return NULL;
 }
 
-/* At most three quarters of the time in which all are to join, so that the better reason is known before that is over. */
+/* Limits `us` to three quarters of the time for joining, so that the better reason is known before that is over. */
 static uint64_t patience_at_most(const struct winnow_config *c, uint64_t us)
 {
 	const uint64_t join_us = (uint64_t)c->join_timeout_ms * 750;
@@ -139,6 +140,10 @@ static int by_place(const void *a, const void *b)
 	return x->place < y->place ? -1 : x->place > y->place;
 }
 
+/*
+ * There is no thread, and only the first peer, which stays at its place, may have a connection. So a fork's child that
+ * another thread makes meanwhile finds all descriptors, without the lock of comm_fork.c.
+ */
 void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 {
 	qsort(comm->peers, comm->fixed.peers_known, sizeof(comm->peers[0]), by_place);
@@ -146,6 +151,7 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 	for (uint32_t i = 0; i < comm->fixed.peers_known; i++) {
 		struct comm_peer peer = comm->peers[i], *to = &comm->peers[comm->move.peer_count];
 
+		assert(i == 0 || peer.tcp.fd < 0);
 		if (i > 0 && without >> i & 1)
 			continue;
 		memmove(to + 1, to, (i - comm->move.peer_count) * sizeof(peer));
@@ -155,12 +161,12 @@ void comm_leave_out(struct winnow_comm *comm, uint64_t without)
 }
 
 /*
- * How long to knock at a port that refuses. Those of a membership that the decider has named were alive just before;
- * the decider itself may be restarting.
+ * How long to try an aggregator that refuses connections. The decider has named only aggregators that were alive just
+ * before, but the decider itself may be restarting.
  */
 static uint64_t connect_patience_us(const struct winnow_comm *comm)
 {
-	if (comm->move.at_door)
+	if (comm->move.role != COMM_MEMBER)
 		return patience_at_most(&comm->move.config, UINT64_MAX);
 	if (message_name_is_next(comm->move.job))
 		return patience_at_most(&comm->move.config, COMM_CONNECT_ALIVE_US);
@@ -172,7 +178,7 @@ static uint64_t join_us(const struct winnow_comm *comm, uint64_t now_us)
 {
 	uint64_t us = (uint64_t)comm->move.config.join_timeout_ms * 1000;
 
-	if (comm->move.at_door && comm->move.stay.kind != 0) /* the decider waits for others */
+	if (comm->move.role == COMM_STAYING) /* The decider waits for others. */
 		us = UINT64_MAX - now_us;
 	if (comm->move.begins_by_us == 0 || now_us + us < comm->move.begins_by_us)
 		return us;
@@ -195,12 +201,12 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 	};
 	char host[CONTROL_NAME_BYTES] = "", job[CONTROL_JOB_BYTES];
 	uint64_t now_us = clock_us();
+	int err = 0;
 
 	gethostname(host, sizeof(host) - 1);
 	snprintf(job, sizeof(job), "%.*s",
-	         (int)(comm->move.at_door && comm->move.stay.kind != 0
-	                       ? message_name_base(comm->move.job)
-	                       : strlen(comm->move.job)),
+	         (int)(comm->move.role == COMM_STAYING ? message_name_base(comm->move.job)
+	                                               : strlen(comm->move.job)),
 	         comm->move.job);
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
 		struct comm_peer *peer = &comm->peers[i];
@@ -209,7 +215,7 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 			.job = job,
 			.host = host,
 			.rank = c->rank,
-			.world = comm->move.at_door ? 0 : c->world,
+			.world = comm->move.role == COMM_MEMBER ? c->world : 0,
 			.keyed = comm->fixed.tls != NULL,
 			.payload = c->payload,
 			.rcvbuf = comm->fixed.backend->facts(comm->fixed.net)->buffer_bytes,
@@ -221,17 +227,19 @@ int comm_open_session(struct winnow_comm *comm, const struct link *from, struct 
 			.from = i == 0 ? from : NULL,
 		};
 		names[i] = peer->name;
-		/* Let a refused connection, the better reason, be reported before a late job. */
+		/* A refused connection is a better reason than a late job, so it must show first. */
 		peer->tries.patience_us = connect_patience_us(comm);
 		peer->tries.due_us = now_us;
 		peer->tries.until_us = now_us + peer->tries.patience_us;
 		peer->tries.refused = 0;
 	}
-	if (comm->fixed.pool == NULL &&
-	    bitmap_pool_open(config.bitmap, c->threads, &comm->fixed.pool) != 0)
-		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start %u scan threads", c->threads);
+	if (comm->fixed.pool == NULL)
+		err = bitmap_pool_open(config.bitmap, c->threads, &comm->fixed.pool);
+	if (err != 0 && err != -ENOMEM)
+		return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a scan thread: %s",
+		               strerror(-err));
 	config.pool = comm->fixed.pool;
-	if (session_open(&config, now_us, &comm->session) != 0)
+	if (err != 0 || session_open(&config, now_us, &comm->session) != 0)
 		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	if (from != NULL)
 		comm_peer_secure(comm, &comm->peers[0]);

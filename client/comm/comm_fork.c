@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_fork.c - the child of a fork: closes the parent's connections, and knows that they were that
+ * comm_fork.c - closes the parent's connections in a fork's child, and marks its communicators as inherited
  *
  * A connection ends when the last process that has it open closes it. A data loader's child that
  * outlives a killed worker would keep the worker's place in the job until the silence time is over.
@@ -14,7 +14,7 @@
 
 #include "client/comm/comm_state.h"
 
-/* Held while one of these descriptors is opened or closed, and during a fork. */
+/* It is held while a control connection's descriptor is opened or closed, and during a fork. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, winnow_comm) all = LIST_HEAD_INITIALIZER(all);
 
@@ -39,7 +39,7 @@ static void close_in_child(void)
 			if (comm->peers[i].tcp.fd >= 0)
 				close(comm->peers[i].tcp.fd);
 	}
-	LIST_INIT(&all); /* the child may reuse the descriptors' numbers */
+	LIST_INIT(&all); /* The child may reuse the numbers of the descriptors. */
 	locks_release();
 }
 

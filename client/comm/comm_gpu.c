@@ -7,8 +7,8 @@
 
 #include "client/comm/comm_state.h"
 
-#define CHECK_US 50000 /* between checks of a busy GPU, because its failures wake no thread */
-#define POLL_US_MIN 20 /* between polls of its words and of callers' marks */
+#define CHECK_US 50000 /* between checks of a busy GPU, because a failure wakes no thread */
+#define POLL_US_MIN 20 /* between polls of a GPU's words and of callers' marks */
 #define POLL_US_MAX 1000
 
 /* The next GPU in use, from number *device on; NULL: there is none. */
@@ -70,7 +70,7 @@ int comm_gpu_find(const struct gpu_calls *calls, const struct allreduce *task, i
 	return err;
 }
 
-/* Called by the thread. A GPU that fails after the last sums have arrived has failed the operation, too. */
+/* The thread calls it. A GPU that fails after the last sums have arrived has also failed the operation. */
 static void staging_passed(void *context, bool there)
 {
 	struct winnow_request *request = context;
@@ -80,7 +80,7 @@ static void staging_passed(void *context, bool there)
 	comm_complete(request);
 }
 
-/* In the membership of this number. */
+/* Opens the GPU unless it is open, if the membership of this number runs. */
 static int gpu_for(struct winnow_comm *comm, const struct gpu_calls *calls, int device,
                    uint32_t membership, struct staging **out, struct why *why)
 {
@@ -237,7 +237,7 @@ void comm_gpu_close(struct winnow_comm *comm)
 	pthread_mutex_lock(&comm->any.gpu_lock);
 	pthread_mutex_lock(&comm->shared.lock);
 	for (struct winnow_request *r = comm->shared.requests; r != NULL; r = r->made_before)
-		r->staged.staging = NULL; /* all are done: winnow_stream_wait() then says no */
+		r->staged.staging = NULL; /* winnow_stream_wait() refuses then */
 	pthread_mutex_unlock(&comm->shared.lock);
 	for (uint32_t device = 0; device < COMM_DEVICES_MAX; device++)
 		staging_close(atomic_exchange(&comm->any.gpus[device], NULL));

@@ -2,8 +2,8 @@
 /*
  * comm_layout.c - operations, and the layouts of their tensors
  *
- * Segments become parts of the tensor (geometry.h), each with its own block: a row, several small ones,
- * an equal share of one, or a tile. Neighbours that have the same block and grid are one part.
+ * Segments become parts of the tensor (geometry.h), each with its own block: a row, several small rows, an equal share of
+ * a row, or a tile. Neighbours that have the same block and grid are one part.
  */
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define BLOCK_BYTES_MIN 64 /* smaller rows share a block */
 #define BLOCKS_MAX                                                                                 \
-	(UINT64_C(1) << 38) /* of a tensor; geometry.h allows more where channels share it */
+	(UINT64_C(1) << 38) /* of a tensor; geometry.h allows more, which channels share */
 
 /* ---- one operation ---- */
 
@@ -49,7 +49,7 @@ const char *comm_wrong_on_gpu(const struct winnow_comm *comm, const struct allre
 	return "wire fixed16, fixed8 and bf16 are for tensors in main memory";
 }
 
-/* What comm_wrong_argument() cannot see: this job, the blocks, the wire. */
+/* What is wrong with a request that comm_wrong_argument() cannot see: this job, the blocks, the wire. NULL: nothing. */
 static const char *wrong_request(const struct comm_call *call, const struct allreduce *task)
 {
 	const bool on_gpu = comm_gpu_wanted(call->options);
@@ -67,13 +67,13 @@ static const char *wrong_request(const struct comm_call *call, const struct allr
 /* ---- layouts ---- */
 
 struct layout {
-	uint32_t usual; /* block of what is no row */
+	uint32_t usual; /* The block of elements that are in no row. */
 	uint32_t elem_bytes;
 	uint32_t count;
 	struct geometry_part *parts;
 };
 
-/* A row, several small rows, or the largest divisor of a row up to the default block. */
+/* The block for rows of this length: a row, several small rows, or the largest divisor of a row up to the usual block. */
 static uint32_t block_for(const struct layout *layout, uint64_t row)
 {
 	uint32_t least = BLOCK_BYTES_MIN / layout->elem_bytes;
@@ -88,7 +88,7 @@ static uint32_t block_for(const struct layout *layout, uint64_t row)
 	return row <= WIRE_BLOCK_ELEMS_MAX ? (uint32_t)row : layout->usual;
 }
 
-/* The next `count` elements; flat ones, of no columns, in the last part if possible. */
+/* Adds the next `count` elements. Flat ones, which have no columns, join the last part if they can. */
 static void part_append(struct layout *layout, uint64_t count, uint64_t columns, uint32_t tile_rows,
                         uint32_t tile_columns)
 {
@@ -203,7 +203,7 @@ static int request_fill(struct winnow_request *request, const struct comm_call *
 	wrong = wrong_request(call, task);
 	if (wrong != NULL)
 		return comm_fail(WINNOW_ERR_INVALID, wrong);
-	if (comm_gpu_wanted(options) && task->count > 0) /* an empty tensor is nowhere */
+	if (comm_gpu_wanted(options) && task->count > 0) /* An empty tensor is on no GPU. */
 		return comm_gpu_post(request, options);
 	return WINNOW_OK;
 }
@@ -227,7 +227,7 @@ int comm_begin(const struct comm_call *call, struct winnow_request **out)
 	}
 	result = request_fill(request, call);
 	if (result != WINNOW_OK) {
-		request->holders = 1; /* nobody else has it */
+		request->holders = 1; /* The library does not have it yet. */
 		comm_request_drop(request);
 		return result;
 	}

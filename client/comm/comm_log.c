@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_log.c - what a caller that joins is told: why it still waits, what it has joined; to config.log, or on stderr */
+/* comm_log.c - tells a caller why it still waits and what it has joined, by config.log or on stderr */
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "bitmap/control/options.h"
 #include "client/comm/comm_state.h"
 
-#define WAIT_FIRST_US 2000000 /* a shorter wait for an aggregator is not told */
-/* Other workers take their time to start: a shorter wait for them is not told. By then the aggregator names them. */
+/* Shorter waits are not told: for an aggregator, and for other workers, which take their time to start. */
+#define WAIT_FIRST_US 2000000
 #define WAIT_RANKS_US 5000000
 
 void comm_tell(const struct winnow_config *config, enum winnow_level level, const char *format, ...)
@@ -40,7 +40,7 @@ void comm_tell_strangers(const struct winnow_config *config)
 		comm_tell(config, WINNOW_WARN, "%s", why.text);
 }
 
-/* Later and later, so that a job that waits for an hour does not fill a log. */
+/* It tells less and less often, so that a job that waits for an hour does not fill a log. */
 void comm_tell_wait(const struct winnow_config *config, struct comm_wait *wait, const char *text,
                     uint64_t ranks_since_us)
 {
@@ -70,7 +70,7 @@ void comm_wait_turn(struct winnow_comm *comm, struct comm_wait *wait)
 
 /* ---- what the thread knows ---- */
 
-/* Why `peer` has not let us in yet; "": it has. `ranks_us`: since when it has waited for other workers, or 0. */
+/* Why `peer` has not let us in yet; "": it has. *ranks_us: since when it has waited for other workers, or 0. */
 static void peer_awaits(const struct winnow_comm *comm, const struct comm_peer *peer, char *text,
                         size_t room, uint64_t *ranks_us)
 {
@@ -87,7 +87,7 @@ static void peer_awaits(const struct winnow_comm *comm, const struct comm_peer *
 		         (double)peer->tries.patience_us / 1e6);
 }
 
-/* Of an aggregator that cannot be reached first: the others may wait for that one's workers. */
+/* An aggregator that cannot be reached comes first, because it may be why the others wait for workers. */
 void comm_awaits(struct winnow_comm *comm)
 {
 	char text[sizeof(comm->shared.news.awaits.text)] = "",

@@ -15,11 +15,11 @@
 
 #include "client/comm/comm_state.h"
 
-#define GROUP_BURSTS_MAX 32 /* read from one group at a time */
+#define GROUP_BURSTS_MAX 32 /* that are read from one group in a turn */
 
 /* ---- datagrams ---- */
 
-/* Take the data address and the group from WELCOME, and join the group if possible. */
+/* Takes each data address and group from WELCOME, and joins the group if possible. */
 static void groups_open(struct winnow_comm *comm)
 {
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
@@ -52,7 +52,7 @@ static void groups_open(struct winnow_comm *comm)
 	}
 }
 
-/* A burst; true if more may wait. */
+/* Reads a burst. `index`: the sender, or where to look for it first. True: more may wait. */
 static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t index)
 {
 	uint32_t count = comm->fixed.backend->recv(net, comm->run.in, NET_BURST_MAX);
@@ -77,9 +77,9 @@ static bool receive_from(struct winnow_comm *comm, struct net *net, uint32_t ind
 }
 
 /*
- * Empty the groups first. A packet to us alone tells of results sent before it, and one that is
- * still in the other socket would be taken for lost (PROTOCOL.md section 10.2). So would one that
- * waits behind those that are read, since what is late is asked for in the same turn.
+ * Empties the groups first. A packet to us alone tells of results that were sent before it, and a result that is still in
+ * the group's socket would count as lost (PROTOCOL.md, 10.2). So would one that waits behind the bursts that are read,
+ * because the same turn asks for what is late.
  */
 static void receive(struct winnow_comm *comm)
 {
@@ -96,7 +96,7 @@ static void receive(struct winnow_comm *comm)
 		comm->run.net_ready = receive_from(comm, comm->fixed.net, 0);
 }
 
-/* Send one batch to each aggregator; true if there may be more. */
+/* Sends one batch to each aggregator. True: there may be more. */
 static bool transmit(struct winnow_comm *comm, uint64_t now_us)
 {
 	uint32_t batch_max = NET_BATCH_BYTES_MAX / comm->move.config.payload;
@@ -135,7 +135,7 @@ static void task_done(struct allreduce *task)
 	struct winnow_request *request = task->context;
 	char text[128];
 
-	/* Others wait for what it was to do, or have what this worker lacks. */
+	/* Other workers wait for this one's part of the operation, so it cannot fail here alone. */
 	if (task->status == WINNOW_ERR_MEMORY || task->status == WINNOW_ERR_INVALID) {
 		snprintf(text, sizeof(text), "rank %u cannot take part in an operation: %s",
 		         request->comm->move.config.rank, winnow_strerror(task->status));
@@ -177,8 +177,8 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 	if (comm->shared.says_new)
 		session_says(comm->session, comm->shared.says);
 	comm->shared.says_new = false;
-	if (comm->shared.course != COMM_STAYS && comm->run.phase == COMM_WORKS) {
-		comm->run.phase = COMM_LEAVES;
+	if (comm->shared.phase == COMM_STOPPING) {
+		comm_phase_set(comm, COMM_LEAVING);
 		comm->run.leave_until_us = now_us + COMM_LEAVE_US;
 	}
 	pthread_mutex_unlock(&comm->shared.lock);
@@ -191,18 +191,24 @@ static void take_orders(struct winnow_comm *comm, uint64_t now_us)
 
 static void publish_if_changed(struct winnow_comm *comm, uint64_t now_us)
 {
-	if (comm->shared.state == session_state(comm->session) &&
-	    (!comm->run.news || now_us < comm->run.news_due_us))
+	if (!comm_unpublished(comm) && (!comm->run.news || now_us < comm->run.news_due_us))
 		return;
 	pthread_mutex_lock(&comm->shared.lock);
 	comm_publish(comm);
 	comm_publish_news(comm);
-	if (comm->shared.state == SESSION_JOINING)
+	if (comm->shared.phase == COMM_JOINING)
 		comm_awaits(comm);
 	pthread_mutex_unlock(&comm->shared.lock);
 }
 
 /* ---- leaving ---- */
+
+static void phase_go(struct winnow_comm *comm, enum comm_phase phase)
+{
+	pthread_mutex_lock(&comm->shared.lock);
+	comm_phase_set(comm, phase);
+	pthread_mutex_unlock(&comm->shared.lock);
+}
 
 static bool lines_flushed(const struct winnow_comm *comm)
 {
@@ -213,26 +219,34 @@ static bool lines_flushed(const struct winnow_comm *comm)
 	return true;
 }
 
+/* The session ends as the course says. False: it must wait for acknowledgements first. */
+static bool session_left(struct winnow_comm *comm, uint64_t now_us)
+{
+	const enum comm_course course = comm->shared.course;
+	bool running = session_state(comm->session) == SESSION_RUNNING;
+	bool busy = session_busy(comm->session);
+
+	if (running && busy && course == COMM_ENDS)
+		session_abort(comm->session, "it was destroyed with operations under way");
+	else if (running && (!busy || course == COMM_KEEPS) && !session_quiet(comm->session) &&
+	         now_us < comm->run.leave_until_us)
+		return false;
+	else if (running && course != COMM_ENDS)
+		session_move(comm->session, course == COMM_KEEPS);
+	else if (running)
+		session_leave(comm->session);
+	else if (session_state(comm->session) == SESSION_JOINING && course != COMM_KEEPS)
+		session_abort(comm->session, "it gave up");
+	return true;
+}
+
 /* True when there is nothing left to do. */
 static bool leave(struct winnow_comm *comm, uint64_t now_us)
 {
-	if (comm->run.phase == COMM_LEAVES) {
-		bool running = session_state(comm->session) == SESSION_RUNNING;
-		bool busy = session_busy(comm->session);
-
-		if (running && busy && comm->shared.course == COMM_ENDS)
-			session_abort(comm->session, "it was destroyed with operations under way");
-		else if (running && (!busy || comm->shared.course == COMM_KEEPS) &&
-		         !session_quiet(comm->session) && now_us < comm->run.leave_until_us)
+	if (comm->shared.phase == COMM_LEAVING) {
+		if (!session_left(comm, now_us))
 			return false;
-		else if (running && comm->shared.course != COMM_ENDS)
-			session_move(comm->session, comm->shared.course == COMM_KEEPS);
-		else if (running)
-			session_leave(comm->session);
-		else if (session_state(comm->session) == SESSION_JOINING &&
-		         comm->shared.course != COMM_KEEPS)
-			session_abort(comm->session, "it gave up");
-		comm->run.phase = COMM_LEFT;
+		phase_go(comm, COMM_LEFT);
 		comm->run.leave_until_us = now_us + COMM_FLUSH_US;
 	}
 	for (uint32_t i = 0; i < comm->move.peer_count; i++)
@@ -248,7 +262,7 @@ static void watch(struct pollfd *fds, nfds_t *count, int fd, short events)
 	fds[(*count)++] = (struct pollfd){.fd = fd, .events = events};
 }
 
-/* Datagrams: what a connection has is read at once. */
+/* May datagrams wait? Connections are always read to the end. */
 static bool has_unread(const struct winnow_comm *comm)
 {
 	bool unread = comm->run.net_ready;
@@ -259,8 +273,8 @@ static bool has_unread(const struct winnow_comm *comm)
 }
 
 /*
- * A net that says itself how long to rest has no descriptor that tells: look at everything each time,
- * but at the connections, which take a system call each, only if there is time or something is due.
+ * A net that says itself how long to rest has no descriptor to poll, so everything may have something to read. Each
+ * connection takes a system call, so they count only if there is time or something is due.
  */
 static void expect_all(struct winnow_comm *comm, bool lines)
 {
@@ -271,7 +285,7 @@ static void expect_all(struct winnow_comm *comm, bool lines)
 	}
 }
 
-/* The descriptors, in the order in which note_ready() goes through them again. */
+/* Fills in the descriptors, in the order in which note_ready() reads them. */
 static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, struct pollfd *fds)
 {
 	short in = full ? 0 : POLLIN;
@@ -295,7 +309,7 @@ static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, s
 	return count;
 }
 
-/* What was not read before is still there. */
+/* Adds to what was ready before, which has not been read. */
 static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 {
 	uint64_t drained;
@@ -309,7 +323,7 @@ static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 	}
 }
 
-/* Look at all sockets; wait for them until due_us, if that is not past. */
+/* Looks at all sockets, and waits for them until due_us. */
 static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 2] = {0};
@@ -326,7 +340,7 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 	if (!polled && !full && has_unread(comm))
 		wait_us = 0;
 	if (comm->run.full && ready)
-		wait_us = 0; /* there is room again: packets may wait for it */
+		wait_us = 0; /* There is room again, for which packets may wait. */
 	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
 	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
 	if (!polled || wait_us > 0) {
@@ -334,7 +348,7 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 		bool endless = wait_us > 0 && due_us == UINT64_MAX && !polled;
 
 		if (ppoll(fds, count, endless ? NULL : &wait, NULL) < 0)
-			polled = true; /* it has not looked */
+			polled = true; /* Nothing is known of the descriptors. */
 	}
 	note_ready(comm, fds);
 	if (polled)
@@ -352,12 +366,12 @@ static uint64_t next_due_us(struct winnow_comm *comm)
 		const struct comm_peer *peer = &comm->peers[i];
 		bool left_out = i >= comm->move.peer_count;
 
-		if (left_out ? comm->move.at_door : peer->state >= PEER_CONNECTED)
+		if (left_out ? comm->move.role != COMM_MEMBER : peer->state >= PEER_CONNECTED)
 			continue;
 		sooner(&due_us, left_out || peer->tcp.fd < 0 ? peer->tries.due_us
 		                                             : peer->tries.attempt_until_us);
 	}
-	if (comm->run.phase != COMM_WORKS)
+	if (comm->shared.phase >= COMM_LEAVING)
 		sooner(&due_us, comm->run.leave_until_us);
 	return due_us;
 }
@@ -377,7 +391,7 @@ static bool turn(struct winnow_comm *comm)
 	if (comm_peers_turn(comm, now_us)) {
 		groups_open(comm);
 		comm->run.news = true;
-		comm->run.news_due_us = now_us; /* lines are few, and callers may wait for one */
+		comm->run.news_due_us = now_us; /* Lines are few, and callers may wait for one. */
 	}
 	take_orders(comm, now_us);
 	session_tick(comm->session, now_us);
@@ -386,7 +400,7 @@ static bool turn(struct winnow_comm *comm)
 	more = comm_gpu_turn(comm, now_us) || more;
 	more = session_work(comm->session, now_us) || more;
 	publish_if_changed(comm, now_us);
-	if (comm->run.phase != COMM_WORKS && leave(comm, now_us))
+	if (comm->shared.phase >= COMM_LEAVING && leave(comm, now_us))
 		return false;
 	more = more || atomic_load_explicit(&comm->any.woken, memory_order_acquire);
 	look_until(comm, more ? now_us : next_due_us(comm));
@@ -421,35 +435,31 @@ static void *comm_run(void *context)
 
 /* ---- for the caller ---- */
 
-static enum comm_course course_set(struct winnow_comm *comm, enum comm_course course)
-{
-	enum comm_course before;
-
-	pthread_mutex_lock(&comm->shared.lock);
-	before = comm->shared.course;
-	comm->shared.course = course;
-	pthread_mutex_unlock(&comm->shared.lock);
-	return before;
-}
-
 int comm_start_thread(struct winnow_comm *comm, struct why *why)
 {
 	int err;
 
-	(void)course_set(comm, COMM_STAYS);
+	phase_go(comm, COMM_JOINING);
 	err = comm_thread_start(&comm->move.thread, comm_run, comm);
 	if (err == 0)
 		return WINNOW_OK;
-	(void)course_set(comm, COMM_ENDS);
+	phase_go(comm, COMM_FORMING);
 	return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
 }
 
 void comm_stop_thread(struct winnow_comm *comm, enum comm_course course)
 {
-	if (course_set(comm, course) != COMM_STAYS)
+	if (comm->shared.phase == COMM_FORMING)
 		return;
-	comm_wake(comm);
-	pthread_join(comm->move.thread, NULL);
+	if (comm->shared.phase != COMM_STRANDED) {
+		pthread_mutex_lock(&comm->shared.lock);
+		comm->shared.course = course;
+		comm_phase_set(comm, COMM_STOPPING);
+		pthread_mutex_unlock(&comm->shared.lock);
+		comm_wake(comm);
+		pthread_join(comm->move.thread, NULL);
+	}
+	phase_go(comm, COMM_FORMING);
 }
 
 int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct why *why)
@@ -459,11 +469,11 @@ int comm_await_all(struct winnow_comm *comm, const volatile int *give_up, struct
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while (shared->state == SESSION_JOINING && !comm_given_up(give_up))
+	while (shared->phase == COMM_JOINING && !comm_given_up(give_up))
 		comm_wait_turn(comm, &wait);
-	if (shared->state == SESSION_JOINING) {
+	if (shared->phase == COMM_JOINING) {
 		result = why_set(why, WINNOW_ERR_ABORTED, "given up before all workers had joined");
-	} else if (shared->state == SESSION_FAILED) {
+	} else if (shared->phase == COMM_FAILED) {
 		result = (int)shared->result;
 		*why = shared->error;
 	}

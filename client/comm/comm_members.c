@@ -3,8 +3,8 @@
  * comm_members.c - another membership for a communicator: MEMBERS.md 2 and 3
  *
  * MEMBERS.md 1: "Channels, frame numbers, tokens, seeds, seals and tags are its own, so nothing of one membership can be
- * taken for another's". What was found out once stays: addresses, the key, what the paths carry; so do the data socket,
- * the pool of scanning threads and the caller's requests.
+ * taken for another's". Addresses, the key, what the paths carry, the data socket, the pool of scanning threads and the
+ * caller's requests stay.
  */
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool used(const struct winnow_comm *comm, const char *job)
 	return strcmp(comm->move.job, job) == 0;
 }
 
-/* Its name is then in `job`. */
+/* Is the membership possible? Then `job` gets its name. */
 static int check(const struct winnow_comm *comm, const struct winnow_membership *m,
                  char job[CONTROL_JOB_BYTES], struct why *why)
 {
@@ -75,7 +75,7 @@ static void learn(struct winnow_comm *comm)
 	}
 }
 
-/* The session of before, whose thread has ended by this course; its caller closes it. NULL: none has begun. */
+/* Stops the thread by this course. Returns the session, which the caller closes; NULL: none has begun. */
 static struct session *end(struct winnow_comm *comm, enum comm_course course)
 {
 	struct session *session = comm->session;
@@ -84,7 +84,7 @@ static struct session *end(struct winnow_comm *comm, enum comm_course course)
 	comm_stop_thread(comm, course);
 	if (session == NULL)
 		return NULL;
-	if (!comm->move.at_door)
+	if (comm->move.role == COMM_MEMBER)
 		learn(comm);
 	comm->move.ended = link_ended(session_link(session, 0));
 	session_stay(session, &comm->move.stay);
@@ -103,7 +103,6 @@ static void reset(struct winnow_comm *comm, bool kept)
 	struct comm_shared *shared = &comm->shared;
 
 	pthread_mutex_lock(&shared->lock);
-	shared->state = SESSION_JOINING;
 	shared->result = WINNOW_OK;
 	shared->error.text[0] = '\0';
 	shared->view = (struct comm_view){.rank = comm->move.config.rank,
@@ -114,7 +113,6 @@ static void reset(struct winnow_comm *comm, bool kept)
 	shared->says_new = true;
 	comm->any.woken = true;
 	pthread_mutex_unlock(&shared->lock);
-	comm->run.phase = COMM_WORKS;
 	comm->run.full = false;
 	comm->run.news = true;
 	for (uint32_t i = 0; i < comm->move.peer_count; i++) {
@@ -125,7 +123,7 @@ static void reset(struct winnow_comm *comm, bool kept)
 	}
 }
 
-/* Nothing begins, or no longer. */
+/* The session or its thread could not begin. */
 static int fail(struct winnow_comm *comm, int result, const struct why *why)
 {
 	comm_peer_close(&comm->peers[0]);
@@ -134,21 +132,22 @@ static int fail(struct winnow_comm *comm, int result, const struct why *why)
 	pthread_mutex_lock(&comm->shared.lock);
 	comm->shared.result = (enum winnow_result)result;
 	comm->shared.error = *why;
-	comm->shared.state = SESSION_FAILED;
+	comm_phase_set(comm, COMM_STRANDED);
 	pthread_mutex_unlock(&comm->shared.lock);
 	return result;
 }
 
 /*
- * Instead of the session `before`, which has ended by this course and is closed; with its connection to the decider if
- * that goes on.
+ * Begins a session in place of `before`, which has ended by this course, and closes that one. A connection to the decider
+ * that still stands continues.
  */
 static int begin(struct winnow_comm *comm, struct session *before, enum comm_course course,
                  struct why *why)
 {
 	const bool keeps = course == COMM_KEEPS;
 	const bool kept = keeps && before != NULL && comm->peers[0].tcp.fd >= 0;
-	int result = comm->move.at_door && comm->move.ended ? WINNOW_ERR_LOST : WINNOW_OK;
+	int result =
+		comm->move.role != COMM_MEMBER && comm->move.ended ? WINNOW_ERR_LOST : WINNOW_OK;
 
 	if (result != WINNOW_OK)
 		why_set(why, result, "no aggregator says who continues: %.400s",
@@ -156,8 +155,8 @@ static int begin(struct winnow_comm *comm, struct session *before, enum comm_cou
 	reset(comm, kept);
 	if (result == WINNOW_OK)
 		result = comm_open_session(comm, kept ? session_link(before, 0) : NULL, why);
-	if (result == WINNOW_OK && keeps && !kept && !comm->move.at_door) {
-		comm->peers[0].state = PEER_GONE; /* its connection has ended meanwhile */
+	if (result == WINNOW_OK && keeps && !kept && comm->move.role == COMM_MEMBER) {
+		comm->peers[0].state = PEER_GONE; /* Its connection has ended meanwhile. */
 		session_gone(comm->session, 0, "connection closed");
 	}
 	session_close(before);
@@ -167,8 +166,8 @@ static int begin(struct winnow_comm *comm, struct session *before, enum comm_cou
 }
 
 /*
- * After the one before has ended by this course. Its name is `job`, with or without the membership's; `without` are the
- * aggregators that it leaves out.
+ * Goes to the membership `m` of this name, without these aggregators, and waits for its other workers. The membership
+ * before ends by this course.
  */
 static int go(struct winnow_comm *comm, const char *job, const struct winnow_membership *m,
               uint64_t without, enum comm_course course)
@@ -182,7 +181,7 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 	comm_leave_out(comm, without);
 	comm_peers_left_out(comm, before);
 	memmove(comm->move.job, job, strlen(job) + 1);
-	comm->move.at_door = false;
+	comm->move.role = COMM_MEMBER;
 	comm->move.config.rank = m->rank;
 	comm->move.config.world = m->world;
 	if (m->join_timeout_ms != 0)
@@ -196,8 +195,8 @@ static int go(struct winnow_comm *comm, const char *job, const struct winnow_mem
 }
 
 /*
- * A caller moves the communicator. What was ordered before that ends the membership of before, on all workers; what is
- * ordered from now on, in whichever thread, ends this call.
+ * A caller begins to move the communicator. An end that was ordered before still ends the old membership, on all workers.
+ * One that any thread orders from now on ends this call.
  */
 static void move_begin(struct winnow_comm *comm)
 {
@@ -205,7 +204,7 @@ static void move_begin(struct winnow_comm *comm)
 
 	pthread_mutex_lock(&comm->move.lock);
 	pthread_mutex_lock(&shared->lock);
-	while (shared->end.result != WINNOW_OK && shared->state != SESSION_FAILED)
+	while (shared->end.result != WINNOW_OK && shared->result == WINNOW_OK)
 		pthread_cond_wait(&shared->changed, &shared->lock);
 	shared->end.result = WINNOW_OK;
 	pthread_mutex_unlock(&shared->lock);
@@ -238,7 +237,7 @@ static bool over(struct winnow_comm *comm)
 	bool failed;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	failed = comm->shared.state == SESSION_FAILED;
+	failed = comm->shared.result != WINNOW_OK;
 	pthread_mutex_unlock(&comm->shared.lock);
 	return failed;
 }
@@ -254,8 +253,8 @@ static bool next_makes_sense(const struct winnow_comm *comm, const struct contro
 }
 
 /*
- * How long all of it may take, however many are lost meanwhile: to learn who is left, for which those who live are
- * waited for as an operation would, or to be let in; and then to join.
+ * How long all of it may take, however many workers are lost meanwhile. A newcomer waits to be let in. A member waits to
+ * learn who is left, as long as an operation would wait for the others. Then they join.
  */
 static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_membership *how)
 {
@@ -263,17 +262,16 @@ static uint64_t go_on_us(const struct winnow_comm *comm, const struct winnow_mem
 	uint64_t join_ms = how->join_timeout_ms != 0 ? how->join_timeout_ms : c->join_timeout_ms;
 	uint64_t learn_ms = c->timeout_ms + 2 * (uint64_t)c->silence_ms + COMM_LEAVE_US / 1000;
 
-	return 1000 *
-	       (join_ms + (comm->move.stay.kind == 0 && comm->move.at_door ? join_ms : learn_ms));
+	return 1000 * (join_ms + (comm->move.role == COMM_NEWCOMER ? join_ms : learn_ms));
 }
 
-/* Its session is at the door: a newcomer's, or that of a member who did not want to go where NEXT said. */
+/* Does its session already wait at the door: a newcomer's, or that of a member that refused what NEXT said? */
 static bool waits_there(struct winnow_comm *comm)
 {
-	return comm->move.at_door && (comm->move.stay.kind == 0 || !over(comm));
+	return comm->move.role == COMM_NEWCOMER || (comm->move.role == COMM_STAYING && !over(comm));
 }
 
-/* Waits at the decider's door, with a member's STAY. */
+/* Goes to the decider's door. A member sends STAY there, with these values. */
 static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, struct why *why)
 {
 	struct session *session;
@@ -282,12 +280,12 @@ static int door(struct winnow_comm *comm, uint32_t admit, uint64_t without, stru
 	comm->move.stay.admit = admit;
 	comm->move.stay.without |= without;
 	comm->move.stay.holds = comm->any.holds;
-	comm->move.at_door = true;
+	comm->move.role = comm->move.stay.kind != 0 ? COMM_STAYING : COMM_NEWCOMER;
 	comm_leave_out(comm, UINT64_MAX);
 	return begin(comm, session, COMM_KEEPS, why);
 }
 
-/* The membership in which this worker may continue is then in `next`. */
+/* Waits for the membership in which this worker may continue, which is then in `next`. */
 static int await_next(struct winnow_comm *comm, const struct winnow_membership *how,
                       struct control_message *next, struct why *why)
 {
@@ -295,14 +293,14 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&comm->shared.lock);
-	while (comm->shared.news.next.kind == 0 && comm->shared.state == SESSION_JOINING &&
+	while (comm->shared.news.next.kind == 0 && comm->shared.phase == COMM_JOINING &&
 	       !comm_given_up(how->give_up) && clock_us() < comm->move.begins_by_us)
 		comm_wait_turn(comm, &wait);
 	*next = comm->shared.news.next;
-	if (comm->shared.state == SESSION_FAILED)
+	if (comm->shared.result != WINNOW_OK)
 		result = why_set(why, (int)comm->shared.result, "%s", comm->shared.error.text);
 	pthread_mutex_unlock(&comm->shared.lock);
-	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->move.stay.kind != 0)
+	if (next->kind == 0 && result == WINNOW_ERR_UNREACHABLE && comm->move.role == COMM_STAYING)
 		return why_set(why, WINNOW_ERR_MEMBERS, "nobody says who is left: %.400s",
 		               winnow_comm_error(comm));
 	if (next->kind == 0 && result != WINNOW_OK)
@@ -327,10 +325,10 @@ static int await_next(struct winnow_comm *comm, const struct winnow_membership *
 	return WINNOW_OK;
 }
 
-/* Others may die before the next membership has begun: then there is one after that. */
+/* Others may die before the next membership has begun. Then there is another one after that. */
 static bool continues(const struct winnow_comm *comm, int result)
 {
-	return !comm->move.at_door && clock_us() < comm->move.begins_by_us &&
+	return comm->move.role == COMM_MEMBER && clock_us() < comm->move.begins_by_us &&
 	       (result == WINNOW_ERR_MEMBERS || result == WINNOW_ERR_LOST ||
 	        result == WINNOW_ERR_TIMEOUT || result == WINNOW_ERR_UNREACHABLE);
 }
@@ -368,10 +366,10 @@ static int go_on(struct winnow_comm *comm, const struct winnow_membership *how, 
 		        winnow_last_error());
 		return comm_fail(WINNOW_ERR_TIMEOUT, why.text);
 	}
-	if (result != WINNOW_ERR_LOST || !comm->move.at_door || comm->move.ended ||
+	if (result != WINNOW_ERR_LOST || comm->move.role == COMM_MEMBER || comm->move.ended ||
 	    ended.text[0] == '\0')
 		return result;
-	/* It was refused at the door. Its program also wants to know what had ended the membership before. */
+	/* The decider has refused it. Its program also wants to know what had ended the membership before. */
 	why_set(&both, result, "%.200s: %.200s", why.text, ended.text);
 	return comm_fail(result, both.text);
 }
@@ -385,7 +383,7 @@ int winnow_comm_reconfigure(struct winnow_comm *comm, const struct winnow_member
 	move_begin(comm);
 	if (membership->id != NULL)
 		result = reconfigure(comm, membership);
-	else if (!over(comm) && !comm->move.at_door)
+	else if (!over(comm) && comm->move.role == COMM_MEMBER)
 		result = comm_fail(WINNOW_ERR_INVALID,
 		                   "the membership has not ended: say which other one is meant");
 	else
@@ -447,7 +445,7 @@ int winnow_comm_admit(struct winnow_comm *comm, uint32_t most, uint32_t *came)
 	if (result != WINNOW_OK || (!waiting && out == comm->move.left_out))
 		return move_end(comm, result);
 	comm->move.came = 0;
-	comm->move.config.log = NULL; /* see winnow.h */
+	comm->move.config.log = NULL; /* winnow.h says that nothing is told. */
 	result = go_on(comm, &how, most, out);
 	comm->move.config.log = comm->fixed.config.log;
 	*came = comm->move.came;

@@ -9,10 +9,10 @@
 
 #define PAYLOAD_DEFAULT_MAX 8972
 #define BUFFER_BYTES (16u << 20)
-#define IDLE_US 50 /* the longest sleep where a queue must be polled */
+#define IDLE_US 50 /* the longest sleep of a thread that must poll a queue */
 #define LIMIT_US 1000
 
-/* What the ways to this aggregator carry at least: by which address it will be reached shows later. */
+/* What the paths to all of the aggregator's addresses carry: which one will be used shows later. */
 static int probe_route(const struct winnow_comm *comm, const struct comm_peer *peer,
                        uint32_t *bytes, struct why *why)
 {
@@ -31,8 +31,8 @@ static int probe_route(const struct winnow_comm *comm, const struct comm_peer *p
 }
 
 /*
- * A socket is of both families: data may come and go by another one than control. A port has one address, of
- * IPv4 if each aggregator has one of these as well.
+ * The address to bind to. A socket is of both families, because data may use another family than control. A port has one
+ * address, which is of IPv4 if each aggregator also has one of IPv4.
  */
 static struct net_ip any_address(const struct winnow_comm *comm, bool port)
 {
@@ -50,7 +50,7 @@ static struct net_ip any_address(const struct winnow_comm *comm, bool port)
 	return any;
 }
 
-/* Choose the back end, and its port's settings if it has one. */
+/* Chooses the back end, and its port's settings if it has one. */
 static int net_choose(struct winnow_comm *comm, const struct winnow_config *config,
                       struct net_config *net, struct why *why)
 {
@@ -125,7 +125,7 @@ int comm_open_net(struct winnow_comm *comm, const struct winnow_config *config, 
 
 /*
  * CONGESTION.md 5: "A worker has there at most what its limits let it send in a millisecond". TCP has as much, at twice
- * its pace, or two super-packets. Somebody with more there has more of the link, whatever the windows.
+ * its pace, or two super-packets. A worker that has more there gets more of the link, whatever the windows are.
  */
 void comm_net_turn(struct winnow_comm *comm, uint64_t now_us)
 {

@@ -16,7 +16,7 @@
 
 #define ETHERNET_BYTES 14
 
-/* An aggregator that has keys waits for who speaks first, and can say why it does not like this. */
+/* The first line of a worker without a key. An aggregator that has keys waits for it, and can say why it refuses. */
 #define FIRST_LINE "{\"type\":\"ping\"}\n"
 
 void comm_peer_close(struct comm_peer *peer)
@@ -36,17 +36,18 @@ static void peer_gone(struct winnow_comm *comm, struct comm_peer *peer, const ch
 	comm_peer_close(peer);
 	if (link_again(session_link(comm->session, (uint32_t)(peer - comm->peers)))) {
 		peer->tries.due_us = now_us + COMM_CONNECT_AGAIN_US;
-		peer->tries.until_us = now_us + (comm->move.at_door ? peer->tries.patience_us
-		                                 : message_name_is_next(comm->move.job)
-		                                         ? COMM_CONNECT_ALIVE_US
-		                                         : COMM_CONNECT_ONCE_MORE_US);
+		peer->tries.until_us =
+			now_us + (comm->move.role != COMM_MEMBER ? peer->tries.patience_us
+		                  : message_name_is_next(comm->move.job)
+		                          ? COMM_CONNECT_ALIVE_US
+		                          : COMM_CONNECT_ONCE_MORE_US);
 		return;
 	}
 	peer->state = PEER_GONE;
 	session_gone(comm->session, (uint32_t)(peer - comm->peers), reason);
 }
 
-/* Those that were tried; "": the name is an address, or has one. */
+/* Which addresses were tried; "": the name is an address, or has only one. */
 static const char *addresses_text(const struct comm_peer *peer, char *out, size_t room)
 {
 	char one[NET_TEXT_BYTES];
@@ -58,7 +59,7 @@ static const char *addresses_text(const struct comm_peer *peer, char *out, size_
 	return out;
 }
 
-/* Try the name's next address; after the last one start again, as winnowd may still be starting. */
+/* The name's next address is tried. After the last one it starts again, because winnowd may still be starting. */
 static void connect_failed(struct winnow_comm *comm, struct comm_peer *peer, int error,
                            uint64_t now_us)
 {
@@ -113,14 +114,14 @@ static void connect_begin(struct winnow_comm *comm, struct comm_peer *peer, uint
 	socklen_t size;
 	int on = 1, err;
 
-	if (comm->move.at_door)
+	if (comm->move.role != COMM_MEMBER)
 		comm_resolve_again(peer);
-	if (left_us > COMM_CONNECT_TRY_US) /* an address may be dead, and the next one not */
+	if (left_us > COMM_CONNECT_TRY_US) /* One address may be dead, and the next one not. */
 		left_us = COMM_CONNECT_TRY_US;
 	size = net_sockaddr(&peer->at.list[peer->at.index], &address);
 	peer->tries.attempt_until_us = now_us + left_us / (peer->at.count - peer->at.index);
 	if (comm_fork_socket(&peer->tcp.fd, address.any.sa_family) < 0) {
-		if (errno == EAFNOSUPPORT) /* a name's other address may be of a family we have */
+		if (errno == EAFNOSUPPORT) /* Another address may be of a family that we have. */
 			connect_failed(comm, peer, errno, now_us);
 		else
 			peer_gone(comm, peer, strerror(errno), now_us);
@@ -166,8 +167,9 @@ void comm_peer_secure(struct winnow_comm *comm, struct comm_peer *peer)
 }
 
 /*
- * What has come, perhaps inside TLS, joins its lines. The first byte tells whether it is plain text where there is a key.
- * Returns how many bytes; -EAGAIN: nothing is there; -EPIPE: it has closed; or another -errno.
+ * Adds what has come, perhaps inside TLS, to the peer's lines. Where there is a key, the first byte tells whether it is
+ * plain text all the same. Returns how many bytes; -EAGAIN: nothing is there; -EPIPE: the peer has closed; or another
+ * -errno.
  */
 static ssize_t peer_receive(struct comm_peer *peer)
 {
@@ -199,20 +201,20 @@ static ssize_t peer_receive(struct comm_peer *peer)
 	return count;
 }
 
-/* An aggregator that has another key says so by an alert, or does not show that it has ours. */
+/* An aggregator that has another key sends an alert, or does not show that it has ours. */
 static bool is_wrong_key(const struct tls *tls)
 {
 	return !tls_ready(tls) && (strstr(tls_why(tls), "alert") != NULL ||
 	                           strstr(tls_why(tls), "has the key") != NULL);
 }
 
-/* By this error of peer_receive(). */
+/* Its connection has ended with this error of peer_receive(). */
 static void peer_ended(struct winnow_comm *comm, struct comm_peer *peer, int error, uint64_t now_us)
 {
 	const bool broken = peer->tcp.tls != NULL && error == EPROTO;
 	char alert[256], reason[320];
 
-	if (peer->tcp.tls != NULL) /* why, to the other side */
+	if (peer->tcp.tls != NULL) /* The other side learns why. */
 		(void)!send(peer->tcp.fd, alert, tls_pull(peer->tcp.tls, alert, sizeof(alert)),
 		            MSG_NOSIGNAL);
 	if (broken && is_wrong_key(peer->tcp.tls)) {
@@ -261,7 +263,7 @@ static void peer_read(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 	}
 }
 
-/* The next bytes to be sent. False: there are none. */
+/* Fetches the next bytes to send. False: there are none. */
 static bool out_next(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	const uint32_t index = (uint32_t)(peer - comm->peers);
@@ -280,7 +282,7 @@ static bool out_next(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
 		if (tls == NULL) {
 			memcpy(out, line, count);
 		} else {
-			(void)tls_write(tls, line, count); /* reading finds out why not */
+			(void)tls_write(tls, line, count); /* Reading finds errors. */
 			count = tls_pull(tls, out, sizeof(peer->tcp.out));
 		}
 		free(line);
@@ -302,7 +304,7 @@ void comm_peer_write(struct winnow_comm *comm, struct comm_peer *peer, uint64_t 
 		count = send(tcp->fd, tcp->out + tcp->out_at, tcp->out_bytes - tcp->out_at,
 		             MSG_NOSIGNAL);
 		if (count < 0 && errno != EINTR)
-			return; /* full, or broken, which reading will find out */
+			return; /* It is full, or broken, which reading will find. */
 		if (count > 0)
 			tcp->out_at += (size_t)count;
 	}
@@ -328,7 +330,7 @@ void comm_peers_left_out(struct winnow_comm *comm, uint64_t before)
 	comm->run.back = 0;
 }
 
-/* Would it take us? It says hello first. */
+/* Would it take us? Then its first line is a HELLO that says so. */
 static bool says_hello(struct comm_peer *peer)
 {
 	struct control_message message;
@@ -340,7 +342,7 @@ static bool says_hello(struct comm_peer *peer)
 	       message.version == WIRE_VERSION && !message.drains;
 }
 
-/* Connect, and see later what it has said. */
+/* Connects to an aggregator that is left out, and looks a few times at what it says. */
 static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_us)
 {
 	uint64_t bit = UINT64_C(1) << peer->place;
@@ -366,7 +368,7 @@ static void look(struct winnow_comm *comm, struct comm_peer *peer, uint64_t now_
 			comm_peer_close(peer);
 		return;
 	}
-	if (net_end(getpeername, peer->tcp.fd, &there) == 0) /* it is connected by now */
+	if (net_end(getpeername, peer->tcp.fd, &there) == 0) /* It is connected by now. */
 		(void)peer_receive(peer);
 	if (peer->tcp.tls != NULL)
 		(void)!send(peer->tcp.fd, bytes, tls_pull(peer->tcp.tls, bytes, sizeof(bytes)),
@@ -402,13 +404,13 @@ bool comm_peers_turn(struct winnow_comm *comm, uint64_t now_us)
 			peer_read(comm, peer, now_us);
 			read = true;
 		}
-		if (comm->move.at_door && peer->state == PEER_CONNECTED &&
+		if (comm->move.role != COMM_MEMBER && peer->state == PEER_CONNECTED &&
 		    !link_stands(session_link(comm->session, i)))
 			peer_gone(comm, peer, "silent", now_us);
 		comm_peer_write(comm, peer, now_us);
 	}
-	for (uint32_t i = comm->move.peer_count; i < comm->fixed.peers_known && !comm->move.at_door;
-	     i++)
+	for (uint32_t i = comm->move.peer_count;
+	     i < comm->fixed.peers_known && comm->move.role == COMM_MEMBER; i++)
 		if (now_us >= comm->peers[i].tries.due_us)
 			look(comm, &comm->peers[i], now_us);
 	return read;

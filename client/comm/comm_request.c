@@ -3,8 +3,8 @@
  * comm_request.c - the life of a request: created, queued, done, reported, released
  *
  * A request has two references: the library's until the operation is done, and the caller's until
- * winnow_request_free(). Releasing the last one recycles it, so the order does not matter, and the
- * caller may read the result any number of times.
+ * winnow_request_free(). Releasing the last reference recycles the request, so the order does not matter, and the caller
+ * may read the result any number of times.
  */
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ struct winnow_request *comm_request_new(struct winnow_comm *comm)
 	return request;
 }
 
-/* Free what belongs to the operation, not the request. */
+/* Frees what belongs to the operation, not the request. */
 static void request_release(struct winnow_request *request)
 {
 	rows_close(request->rows);
@@ -97,7 +97,7 @@ int comm_request_queue(struct winnow_request *request, struct why *why)
 	int result = WINNOW_OK;
 
 	pthread_mutex_lock(&shared->lock);
-	if (shared->state == SESSION_FAILED) {
+	if (shared->result != WINNOW_OK) {
 		result = why_set(why, (int)shared->result, "%s", shared->error.text);
 	} else if (!comm_runs(comm, request->membership)) {
 		result = why_set(why, WINNOW_ERR_MEMBERS, "%s", comm_moves);
@@ -150,7 +150,7 @@ void comm_complete(struct winnow_request *request)
 	pthread_mutex_lock(&comm->shared.lock);
 	comm_publish(comm);
 	if (!session_busy(comm->session))
-		comm_publish_news(comm); /* a caller that has waited for all sees all */
+		comm_publish_news(comm); /* A caller that has waited for all sees all. */
 	request_explain(request, &request->why);
 	pthread_mutex_unlock(&comm->shared.lock);
 	request_over(request);
@@ -168,7 +168,7 @@ void comm_request_end(struct winnow_request *request, int result, const char *wh
 
 static const char no_request[] = "the request is NULL: it has been freed, or never begun";
 
-/* Report the result of a request that is done. */
+/* Reports the result of a request that is done. */
 static int request_tell(const struct winnow_request *request, struct winnow_op_stats *stats)
 {
 	int result = request->task.status;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * comm_resolve.c - the addresses of a name, asked for again while the communicator runs
+ * comm_resolve.c - looks up the addresses of aggregators' names, also while the communicator runs
  *
- * An aggregator that has been restarted may have another address, as pods do. Asking may take seconds, so a
- * thread of its own does it, which outlives nobody's memory: the question belongs to both until both are done.
+ * An aggregator that has been restarted may have another address, as pods do. A look-up may take seconds, so a thread of
+ * its own does it. The question belongs to that thread and to the peer, and the last one frees it.
  */
 
 #include <errno.h>
@@ -19,9 +19,9 @@ struct comm_question {
 	atomic_bool answered;
 	char name[256];
 	struct net_addr addresses[NET_NAME_ADDRESSES_MAX];
-	uint32_t count; /* 0: `why` says why. */
+	uint32_t count; /* 0: `err` and `why` say why. */
 	int err;
-	struct why why; /* It is set if count is 0. */
+	struct why why; /* Valid if count is 0. */
 };
 
 static void let_go(struct comm_question *question)
@@ -43,21 +43,25 @@ static void *question_ask(void *context)
 	return NULL;
 }
 
-static void question_begin(struct comm_peer *peer)
+/* 0, or an errno. */
+static int question_begin(struct comm_peer *peer)
 {
 	struct comm_question *question = calloc(1, sizeof(*question));
 	pthread_t thread;
+	int err;
 
 	if (question == NULL)
-		return;
+		return ENOMEM;
 	memcpy(question->name, peer->name, sizeof(question->name));
 	atomic_init(&question->holders, 2);
-	if (comm_thread_start(&thread, question_ask, question) != 0) {
+	err = comm_thread_start(&thread, question_ask, question);
+	if (err != 0) {
 		free(question);
-		return;
+		return err;
 	}
 	pthread_detach(thread);
 	peer->at.question = question;
+	return 0;
 }
 
 static bool is_answered(const struct comm_peer *peer)
@@ -83,7 +87,15 @@ void comm_resolve_again(struct comm_peer *peer)
 	if (peer->at.question != NULL)
 		addresses_take(peer);
 	comm_resolve_drop(peer);
-	question_begin(peer);
+	(void)question_begin(peer); /* If this fails, the next call asks. */
+}
+
+/* By this error of question_begin(). An enum winnow_result, explained. */
+static int question_refused(int err, struct why *why)
+{
+	return err == ENOMEM ? why_set(why, WINNOW_ERR_MEMORY, "out of memory")
+	                     : why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s",
+	                               strerror(err));
 }
 
 int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *config,
@@ -91,7 +103,7 @@ int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *confi
 {
 	struct comm_wait wait = {.began_us = clock_us()};
 	const uint64_t until_us = wait.began_us + patience_us;
-	uint64_t ask_us = 0, pause_us = 50; /* an address needs no name service */
+	uint64_t ask_us = 0, pause_us = 50; /* What is an address already needs no name service. */
 	char text[sizeof(wait.told)];
 	int err = -EAGAIN;
 
@@ -99,9 +111,10 @@ int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *confi
 	while ((err == -EAGAIN || err == -EHOSTUNREACH) && clock_us() < until_us &&
 	       !comm_given_up(config->give_up)) {
 		if (peer->at.question == NULL && clock_us() >= ask_us) {
-			question_begin(peer);
-			if (peer->at.question == NULL)
-				return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
+			const int refused = question_begin(peer);
+
+			if (refused != 0)
+				return question_refused(refused, why);
 		}
 		snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text,
 		         (double)patience_us / 1e6);

@@ -2,9 +2,9 @@
 /*
  * comm_settings.c - struct winnow_config: defaults, WINNOW_CONFIG, the environment, and whether it is possible
  *
- * WINNOW_CONFIG names a file that winnow tune writes, or anybody. INI: "block = 128" under [winnow]; what
- * is not under it is other programs': winnowd and the winnow command can be told to read the same file.
- * It says how to reduce, not with whom: no addresses, no keys.
+ * WINNOW_CONFIG names an INI file, which winnow tune writes: "block = 128" under [winnow]. Other sections are for other
+ * programs, because winnowd and the winnow command can read the same file. It says how to reduce, not with whom: it has
+ * no addresses and no keys.
  */
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 #define SETTINGS_MAX 32
 
 /*
- * A table over `c`, in `out`. First comes what only the environment and the caller may say; what is
- * returned is the rest, which the file may say too.
+ * Fills `out` with a table of the settings of `c`. First come those that only the environment and the caller may set. The
+ * rest, which the file may also set, is returned.
  */
 static const struct option *settings_of(struct winnow_config *c, struct option out[SETTINGS_MAX])
 {
@@ -58,7 +58,7 @@ void winnow_config_init(struct winnow_config *config)
 {
 	struct option settings[SETTINGS_MAX];
 	const struct option *how;
-	struct why unused; /* what is wrong is said at create, unless the caller mends it */
+	struct why unused; /* winnow_comm_create() says what is still wrong then */
 
 	*config = (struct winnow_config){0};
 	how = settings_of(config, settings);

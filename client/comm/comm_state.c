@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* comm_state.c - the ground that all comm_*.c stand on: errors, waking, what callers see of the session */
+/* comm_state.c - what all other comm_*.c use: errors, waking, phases, what callers see of the session */
 
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -56,9 +57,9 @@ void comm_wake(struct winnow_comm *comm)
 {
 	uint64_t one = 1;
 
+	/* The eventfd cannot be full, as the thread reads it each time. */
 	if (!atomic_exchange_explicit(&comm->any.woken, true, memory_order_acq_rel))
-		(void)!write(comm->fixed.wake_fd, &one,
-		             sizeof(one)); /* never full: it is read each time */
+		(void)!write(comm->fixed.wake_fd, &one, sizeof(one));
 }
 
 void comm_end(struct winnow_comm *comm, enum winnow_result result, const char *text)
@@ -91,12 +92,29 @@ struct comm_view comm_view(const struct winnow_comm *comm)
 	return view;
 }
 
+void comm_phase_set(struct winnow_comm *comm, enum comm_phase phase)
+{
+	/* The table of comm_state.h, as bits. */
+	static const uint32_t next[] = {
+		[COMM_FORMING] = 1 << COMM_JOINING | 1 << COMM_STRANDED,
+		[COMM_STRANDED] = 1 << COMM_FORMING,
+		[COMM_JOINING] = 1 << COMM_RUNNING | 1 << COMM_FAILED | 1 << COMM_STOPPING |
+	                         1 << COMM_FORMING,
+		[COMM_RUNNING] = 1 << COMM_FAILED | 1 << COMM_STOPPING,
+		[COMM_FAILED] = 1 << COMM_STOPPING,
+		[COMM_STOPPING] = 1 << COMM_LEAVING,
+		[COMM_LEAVING] = 1 << COMM_LEFT,
+		[COMM_LEFT] = 1 << COMM_FORMING,
+	};
+
+	assert(next[comm->shared.phase] >> phase & 1);
+	comm->shared.phase = phase;
+	pthread_cond_broadcast(&comm->shared.changed);
+}
+
 bool comm_runs(const struct winnow_comm *comm, uint32_t membership)
 {
-	const struct comm_shared *shared = &comm->shared;
-
-	return shared->state == SESSION_RUNNING && shared->course == COMM_STAYS &&
-	       shared->view.number == membership;
+	return comm->shared.phase == COMM_RUNNING && comm->shared.view.number == membership;
 }
 
 bool comm_deserted(struct winnow_comm *comm, struct why *who)
@@ -126,23 +144,31 @@ void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more)
 	stats->held_credit_us += more->held_credit_us;
 }
 
-void comm_publish(struct winnow_comm *comm)
+bool comm_unpublished(const struct winnow_comm *comm)
 {
 	const enum session_state state = session_state(comm->session);
+
+	return (state == SESSION_RUNNING && comm->shared.phase == COMM_JOINING) ||
+	       (state == SESSION_FAILED && comm->shared.result == WINNOW_OK);
+}
+
+void comm_publish(struct winnow_comm *comm)
+{
 	struct comm_shared *shared = &comm->shared;
 
-	/* A membership that a caller has ended before it could run does not run. */
-	if (state == SESSION_JOINING || state == shared->state ||
-	    (state == SESSION_RUNNING && shared->end.result != WINNOW_OK))
+	if (!comm_unpublished(comm))
 		return;
-	shared->state = state;
-	shared->result = session_result(comm->session);
-	if (shared->state == SESSION_RUNNING) {
+	if (session_state(comm->session) == SESSION_FAILED) {
+		shared->result = session_result(comm->session);
+		why_set(&shared->error, 0, "%s", session_error(comm->session));
+		if (shared->phase < COMM_STOPPING)
+			comm_phase_set(comm, COMM_FAILED);
+	} else if (shared->end.result == WINNOW_OK) {
+		/* A membership that a caller has ended before it ran must not run. */
 		shared->shape = session_shape(comm->session);
 		shared->view.fast = shared->shape.fast;
+		comm_phase_set(comm, COMM_RUNNING);
 	}
-	why_set(&shared->error, 0, "%s", session_error(comm->session));
-	pthread_cond_broadcast(&shared->changed);
 }
 
 void comm_publish_news(struct winnow_comm *comm)
@@ -168,7 +194,7 @@ void comm_publish_news(struct winnow_comm *comm)
 
 /* ---- arguments ---- */
 
-/* Or in place: `recv` is the part of `send` that it is for. */
+/* They are apart, or the operation is in place: `recv` is its own part of `send`. */
 static bool buffers_apart(const struct allreduce *task, uint32_t elem_bytes)
 {
 	uintptr_t send = (uintptr_t)task->send, recv = (uintptr_t)task->recv;
@@ -244,9 +270,9 @@ int winnow_comm_check(struct winnow_comm *comm)
 	if (comm->inherited)
 		return comm_fail(WINNOW_ERR_INVALID, comm_after_fork);
 	pthread_mutex_lock(&shared->lock);
-	if (shared->state == SESSION_FAILED)
+	if (shared->result != WINNOW_OK)
 		result = why_set(&why, (int)shared->result, "%s", shared->error.text);
-	else if (shared->end.result != WINNOW_OK) /* the thread is about to */
+	else if (shared->end.result != WINNOW_OK) /* The thread is about to fail it. */
 		result = why_set(&why, (int)shared->end.result, "%s", shared->end.text);
 	pthread_mutex_unlock(&shared->lock);
 	return result == WINNOW_OK ? WINNOW_OK : comm_fail(result, why.text);

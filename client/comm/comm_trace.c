@@ -9,8 +9,8 @@
 #include "client/comm/comm_state.h"
 
 /*
- * A number for this run of the job, the same on all workers: a hash of the aggregators' tokens,
- * which does not depend on their order and does not reveal them.
+ * A number for this run of the job, which is the same on all workers. It is a hash of the aggregators' tokens that does
+ * not depend on their order and does not reveal them.
  */
 static uint64_t run_number(const struct session *session)
 {
@@ -27,7 +27,7 @@ void comm_trace_open(struct winnow_comm *comm)
 		atomic_store(&comm->any.trace_fine, comm->run.trace_config.fine);
 }
 
-/* Tried once: at the first operation, since the file's name and head are not known before. */
+/* The first operation tries it, once, because the file's name and head are not known before. */
 static void trace_begin(struct winnow_comm *comm)
 {
 	struct trace_config *config = &comm->run.trace_config;
@@ -50,13 +50,13 @@ static void trace_begin(struct winnow_comm *comm)
 		.multicast = stats.multicast,
 	};
 	memcpy(config->head.job, comm->move.job,
-	       message_name_base(comm->move.job)); /* it is in the file's name */
+	       message_name_base(comm->move.job)); /* It becomes part of the file's name. */
 	if (trace_open(config, &comm->run.trace, &why) != 0)
-		fprintf(stderr, "winnow: %s; the job goes on\n", why.text);
+		fprintf(stderr, "winnow: %s; the job continues\n", why.text);
 	config->folder = NULL;
 }
 
-/* Submitting threads read it for tensors on a GPU. It changes when a trace begins or ends. */
+/* Callers read it when they begin an operation on a GPU. It changes when a trace begins or ends. */
 static void fine_publish(struct winnow_comm *comm)
 {
 	bool writes = comm->run.trace != NULL && trace_writes(comm->run.trace);
@@ -81,7 +81,7 @@ void comm_trace_viewed(void *context, const struct geometry_part *part, const ui
 	struct winnow_comm *comm = request->comm;
 
 	if (comm->run.trace == NULL)
-		return; /* it could not be made */
+		return; /* The trace could not be opened. */
 	trace_bitmap(comm->run.trace, &request->task, part, bits);
 	fine_publish(comm);
 }

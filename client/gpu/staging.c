@@ -2,9 +2,9 @@
 /*
  * staging.c - see staging.h: the bits of a tensor, and the frames of planned segments
  *
- * A frame is copied out when it has a plan and the previous frame in its place is over. Its sums,
- * which arrive later, wait in the other ring until a copy takes them. One copy in each direction
- * runs at a time, and takes all frames that have become ready meanwhile.
+ * A frame is copied out when it has a plan and the previous frame in its place is over. Its sums
+ * arrive later and wait in the other ring until a copy takes them. One copy runs in each direction
+ * at a time. Each takes all frames that became ready during the one before.
  */
 
 #include <errno.h>
@@ -14,87 +14,86 @@
 
 #include "client/gpu/staging.h"
 
-#define WINDOWS_MAX 4       /* length of a ring */
-#define BITS_MAX (1u << 30) /* of one operation that are known at a time */
-#define BITS_SHARE 8        /* bits take 1/8 of the pinned memory */
-#define PLANS_SHARE 8       /* plans of more than AHEAD_LEAST segments take no more */
-#define AHEAD_LEAST 8       /* winnowd's default */
-#define PIECE_SEGMENTS 1024 /* whose magnitudes are known at a time */
-#define ASKED_MAX 4 /* marks in a turn, from the oldest operation's on: each is a call of CUDA's */
+#define WINDOWS_MAX 4       /* The longest ring, in windows. */
+#define BITS_MAX (1u << 30) /* The most bits of one operation that are known at a time. */
+#define BITS_SHARE 8        /* Bits take 1/8 of the pinned memory. */
+#define PLANS_SHARE 8       /* Plans take 1/8 too, unless AHEAD_LEAST segments need more. */
+#define AHEAD_LEAST 8       /* winnowd's default. */
+#define PIECE_SEGMENTS 1024 /* The most segments whose magnitudes are known at a time. */
+#define ASKED_MAX 4         /* Marks that a turn checks, because each takes a call of CUDA. */
 
 /* A place in a channel's ring of sums. */
 struct staging_cell {
-	bool taken;     /* from when the sums of a frame arrive until they have been unpacked */
-	uint32_t frame; /* the frame's number */
+	bool taken;     /* The sums of a frame have arrived and are not unpacked. */
+	uint32_t frame; /* The frame's number. */
 };
 
-/* One for each shard; and one of one frame for each operation, for what travels with announcements. */
+/* A ring for each shard, and a small one for each operation, for blocks that travel with announcements. */
 struct staging_ring {
 	struct staging_cell *cells; /* [frame_count] */
-	uint8_t *out, *in;          /* pinned, [frame_count] */
-	uint32_t frame_count;       /* a power of two */
-	uint32_t edge;              /* frames before it are over */
+	uint8_t *out, *in;          /* [frame_count] frames of pinned memory. */
+	uint32_t frame_count;       /* A power of two. */
+	uint32_t edge;              /* Frames before this one are over. */
 };
 
-/* A segment of a shard; its frames are those before `end`. All zero: there is none. */
+/* A segment of a shard. Its frames are those before `end`. It is unused if all is zero. */
 struct staging_part {
 	struct staging_ring *ring;
 	bool announced; /* It is announced and not planned. */
 	uint32_t words; /* The words of its bitmaps. */
 	uint32_t end;
-	uint32_t packed;   /* Frames before it are copied out: they may be pushed. */
+	uint32_t packed;   /* Frames before it are copied out and may be pushed. */
 	uint32_t stored;   /* Results have arrived for frames before it. */
 	uint32_t unpacked; /* Frames before it are copied in. */
 	uint32_t copies;   /* Copies under way, of both directions. */
 };
 
-/* `staged` is NULL: it is free. */
+/* A slot for an operation. It is free if `staged` is NULL. */
 struct staging_op {
 	struct staged *staged;
 	struct allreduce *task;
 	/* Bits are known for one piece of the tensor at a time, a number of segments of one part. */
 	const struct geometry_part *part;
-	struct gpu_scan scan;           /* the last one */
-	bool scanning;                  /* no turn has found it done */
-	uint32_t grain, ratio;          /* elements per bit, bits per block */
-	uint64_t segment_bits;          /* of a whole segment, in all shards */
-	uint32_t piece, piece_segments; /* the first segment, and how many the piece has */
-	uint64_t piece_bits;
-	uint64_t *view; /* the bitmap that is wanted; NULL: none, or there is no memory */
+	struct gpu_scan scan;           /* The last scan. */
+	bool scanning;                  /* The scan is not known to be done. */
+	uint32_t grain, ratio;          /* Elements per bit, and bits per block. */
+	uint64_t segment_bits;          /* Bits of a whole segment in all shards. */
+	uint32_t piece, piece_segments; /* The piece's first segment and their number. */
+	uint64_t piece_bits;            /* Bits of the piece. */
+	uint64_t *view;             /* The bitmap for viewed(); NULL if not wanted or no memory. */
 	struct staging_part *parts; /* [part_count] */
 	struct staging_ring *eager;
-	bool finishing;
-	bool failed; /* it has no plans, or its session fails: no more copies are started */
+	bool finishing; /* staging_finish() was called. */
+	bool failed;    /* It ends without a result, so no more copies are started. */
 };
 
 struct staging {
 	struct staging_config config;
 	struct gpu *gpu;
 	struct gpu_memory memory;
-	uint32_t bits; /* the most that an operation has room for */
-	uint32_t frame_count, frame_stride;
-	uint32_t ahead;      /* segments of an operation that may be announced and not unpacked */
-	uint32_t part_count; /* of an operation: ahead * shard_count */
-	struct staging_op *ops;     /* [op_slots] */
+	uint32_t bits;                      /* The most bits of an operation. */
+	uint32_t frame_count, frame_stride; /* Frames of a shard's ring, and the bytes of one. */
+	uint32_t ahead;         /* Segments of an operation that may be announced, not unpacked. */
+	uint32_t part_count;    /* Parts of an operation: ahead * shard_count. */
+	struct staging_op *ops; /* [op_slots] */
 	struct staging_ring *rings; /* [shard_count + op_slots] */
-	struct staging_cell *cells; /* of all rings */
-	struct staging_part *parts; /* of all operations */
-	struct gpu_plan *plans;     /* one for each part, pinned */
-	/* In and out, the last one of each, as one runs at a time. Without runs: parts know that it is done. */
-	struct gpu_copy copies[2];
-	uint32_t waiting; /* frames stored and not unpacked */
-	uint32_t asked;   /* marks that the GPU had not come to, since the last turn */
-	bool moved;       /* an operation has come, or has begun, since then */
-	struct why error; /* the GPU has failed: operations will */
+	struct staging_cell *cells; /* The cells of all rings. */
+	struct staging_part *parts; /* The parts of all operations. */
+	struct gpu_plan *plans;     /* A plan for each part, in pinned memory. */
+	struct gpu_copy copies[2];  /* The last copies in and out. A copy without runs is done. */
+	uint32_t waiting;           /* Frames stored and not unpacked. */
+	uint32_t asked;             /* Marks that have been checked since the last turn. */
+	bool moved;       /* An operation was submitted or has begun since the last turn. */
+	struct why error; /* Why the GPU has failed; operations will fail too. */
 };
 
-/* Has the GPU come to this value? They are numbers, which begin again after 2^32. */
+/* Tells whether the GPU has reached this value. Values wrap at 2^32. */
 static bool word_reached(const struct gpu_word *word)
 {
 	return (int32_t)(__atomic_load_n(word->at, __ATOMIC_ACQUIRE) - word->value) >= 0;
 }
 
-/* An operation that has been scanned. */
+/* The slot of an operation that has begun. */
 static struct staging_op *op_of(const struct allreduce *task)
 {
 	return ((const struct staged *)task->access_state)->op;
@@ -119,7 +118,7 @@ static size_t place_of(const struct staging *s, const struct staging_ring *ring,
 
 /* ---- opening ---- */
 
-/* The area's next bytes; NULL while lay_out() only counts. */
+/* Takes the area's next bytes. Returns NULL while lay_out() only counts. */
 static void *area_place(struct gpu_area *area, size_t bytes)
 {
 	uint8_t *at = area->at != NULL ? area->at + area->bytes : NULL;
@@ -128,7 +127,7 @@ static void *area_place(struct gpu_area *area, size_t bytes)
 	return at;
 }
 
-/* Set all pointers into the memory; before the GPU is open, count how much is needed. */
+/* Sets all pointers into the memory. Before the GPU is open, it only counts the bytes. */
 static void lay_out(struct staging *s)
 {
 	const struct session_shape *job = &s->config.shape;
@@ -150,7 +149,7 @@ static void lay_out(struct staging *s)
 		op->scan.done.at = area_place(pinned, sizeof(uint32_t));
 		op->scan.found = area_place(pinned, scan_bytes);
 		op->scan.scratch =
-			area_place(device, scan_bytes + sizeof(uint32_t)); /* and a ticket */
+			area_place(device, scan_bytes + sizeof(uint32_t)); /* With a ticket. */
 	}
 	for (uint32_t i = 0; i < job->channels + job->op_slots; i++) {
 		struct staging_ring *ring = &s->rings[i];
@@ -163,7 +162,9 @@ static void lay_out(struct staging *s)
 	}
 }
 
-/* As many as the job has, unless they are more than there is memory for. An eager operation's have parts of their own. */
+/*
+ * The job's segments_ahead, unless their plans take too much memory. Each segment of an eager operation needs a part.
+ */
 static uint32_t choose_ahead(const struct staging_config *c)
 {
 	const uint64_t each = sizeof(struct gpu_plan) * c->shape.channels * c->shape.op_slots;
@@ -175,7 +176,7 @@ static uint32_t choose_ahead(const struct staging_config *c)
 	return ahead > WIRE_EAGER_SEGMENTS ? ahead : WIRE_EAGER_SEGMENTS;
 }
 
-/* The rings get most of the configured memory, within limits, because all else is small. */
+/* The rings get most of the configured memory, within limits, because everything else is small. */
 static void choose_sizes(struct staging *s)
 {
 	const struct staging_config *c = &s->config;
@@ -205,7 +206,7 @@ void staging_close(struct staging *staging)
 	free(staging);
 }
 
-/* The windows are the aggregators' word. */
+/* The aggregators choose the windows, so the memory for them is checked against the user's limit. */
 static int pinned_check(const struct staging *s, struct why *why)
 {
 	uint64_t wanted = s->memory.pinned.bytes, limit = s->config.pinned_max;
@@ -213,8 +214,8 @@ static int pinned_check(const struct staging *s, struct why *why)
 	if (limit == 0 || wanted <= limit)
 		return 0;
 	return why_set(why, -ENOMEM,
-	               "the aggregators' windows take %" PRIu64
-	               " MB of pinned memory here, %" PRIu64
+	               "the aggregators' windows need %" PRIu64
+	               " MB of pinned memory on this worker, but only %" PRIu64
 	               " are allowed (memory_mb, WINNOW_MEMORY_MB)",
 	               (wanted + (1 << 20) - 1) >> 20, limit >> 20);
 }
@@ -266,7 +267,7 @@ int staging_follow(struct staging *staging, void *stream, struct why *why)
 
 /* ---- bits ---- */
 
-/* Choose the granularity of a part's bits. Returns the number of segments in a piece, at least one. */
+/* Chooses the granularity of a part's bits. Returns the number of segments in a piece, at least one. */
 static uint32_t choose_grain(struct staging_op *op)
 {
 	const struct geometry_part *part = op->part;
@@ -288,7 +289,7 @@ static uint32_t choose_grain(struct staging_op *op)
 	return (uint32_t)(pieces < PIECE_SEGMENTS ? pieces : PIECE_SEGMENTS);
 }
 
-/* Scan the piece that begins with segment `number`: as much of its part as there is room for. */
+/* Scans the piece that begins with segment `number`: as much of its part as there is room for. */
 static void scan_piece(struct staging_op *op, uint32_t number)
 {
 	struct staging *s = op->staged->staging;
@@ -321,7 +322,7 @@ static void scan_piece(struct staging_op *op, uint32_t number)
 	(void)s->config.calls->scan(s->gpu, scan, &s->error);
 }
 
-/* Add a segment's bits to `out`, from bit `at` on: one bit there stands for `ratio` of them. */
+/* Adds a segment's bits to `out`, from bit `at` on. A bit there stands for `ratio` of them. */
 static void add_bits(const struct staging_op *op, uint32_t number, uint32_t ratio, uint64_t *out,
                      uint64_t at)
 {
@@ -341,7 +342,7 @@ static void add_bits(const struct staging_op *op, uint32_t number, uint32_t rati
 		}
 }
 
-/* Add the segment to its part's bitmap that is wanted. */
+/* Adds the segment to its part's bitmap for viewed(), and calls that after the last segment. */
 static void view_segment(struct staging_op *op, uint32_t number)
 {
 	const struct geometry_part *part = op->part;
@@ -357,9 +358,9 @@ static void view_segment(struct staging_op *op, uint32_t number)
 	op->view = NULL;
 }
 
-/* ---- what is planned ---- */
+/* ---- plans ---- */
 
-/* The part begins, with frames of the blocks in plan->united. What is eager has one, with the segment's number. */
+/* Begins a part, with frames of the blocks in plan->united. A segment of an eager operation is one frame. */
 static struct staging_part *part_begin(struct staging_op *op, const struct access_frame *plan)
 {
 	const struct staging *s = op->staged->staging;
@@ -404,7 +405,7 @@ static struct staging_part *part_begin(struct staging_op *op, const struct acces
 	return part;
 }
 
-/* An eager operation announces its own blocks. Copy them out; true when they are here. */
+/* An eager operation announces its own blocks, so these must be copied out first. Returns true when they are here. */
 static bool eager_ready(struct staging_op *op, uint32_t number)
 {
 	const struct geometry_segment segment = geometry_segment(&op->task->cut, number);
@@ -425,7 +426,7 @@ static bool eager_ready(struct staging_op *op, uint32_t number)
 	return part->packed == part->end;
 }
 
-/* May it be announced? It reuses the parts of an earlier one, which the GPU must have finished. */
+/* A segment may be announced when the GPU has finished the earlier segment whose parts it reuses. */
 static bool parts_ready(struct staging_op *op, uint32_t segment)
 {
 	if (op->task->cut.eager)
@@ -439,7 +440,7 @@ static bool parts_ready(struct staging_op *op, uint32_t segment)
 	return true;
 }
 
-/* Counts what crosses the bus: kernels read both bitmaps to carry out blocks, and one to carry them in. */
+/* Also counts bytes on the bus: kernels read two bitmaps to copy blocks out, and one to copy them in. */
 static int staged_plan(struct allreduce *task, const struct access_frame *plan)
 {
 	struct staging_op *op = op_of(task);
@@ -506,8 +507,8 @@ static bool staged_store(struct allreduce *task, const struct access_frame *fram
 /* ---- copies ---- */
 
 /*
- * How many of a part's frames may be copied out: those whose places' last frames are over. If the sums
- * of all frames have arrived, those that are left have no blocks of ours.
+ * Counts the part's frames that may be copied out, because the last frames in their places are over. If the sums of all
+ * frames have arrived, the remaining ones have no blocks of ours.
  */
 static uint32_t frames_out(const struct staging_part *part)
 {
@@ -520,7 +521,7 @@ static uint32_t frames_out(const struct staging_part *part)
 	return room <= 0 ? 0 : (uint32_t)room < left ? (uint32_t)room : left;
 }
 
-/* Add to the next copy what the operation has for it. */
+/* Adds the operation's frames that are ready to the next copy. */
 static void add_runs(const struct staging *s, struct gpu_copy *copy, const struct staging_op *op)
 {
 	for (uint32_t i = 0; i < s->part_count && copy->run_count < GPU_RUNS_MAX; i++) {
@@ -540,7 +541,7 @@ static void add_runs(const struct staging *s, struct gpu_copy *copy, const struc
 	}
 }
 
-/* What a run has carried out may be pushed; what it has carried in leaves its places. */
+/* Frames copied out may be pushed. Frames copied in free their places. */
 static void run_done(struct staging *s, const struct gpu_run *run, bool out)
 {
 	struct staging_part *part = &s->parts[run->plan - s->plans];
@@ -552,7 +553,7 @@ static void run_done(struct staging *s, const struct gpu_run *run, bool out)
 		cell_of(part->ring, part->unpacked)->taken = false;
 }
 
-/* If the last copy of this direction is done, start the next. False: nothing has changed. */
+/* Starts the next copy in this direction if the last one is done. Returns false if nothing has changed. */
 static bool copy_next(struct staging *s, struct gpu_copy *copy)
 {
 	bool was_busy = copy->run_count > 0;
@@ -572,7 +573,7 @@ static bool copy_next(struct staging *s, struct gpu_copy *copy)
 	return true;
 }
 
-/* ---- what the engine asks for ---- */
+/* ---- the engine's calls ---- */
 
 static int staged_begin(struct allreduce *task)
 {
@@ -582,7 +583,7 @@ static int staged_begin(struct allreduce *task)
 	return 0;
 }
 
-/* Take memory for an operation when the GPU has come to its mark. False: not yet. */
+/* Takes a slot for an operation when the GPU has reached its mark. Returns false before that. */
 static bool op_begin(struct allreduce *task)
 {
 	struct staged *staged = task->access_state;
@@ -607,7 +608,7 @@ static bool op_begin(struct allreduce *task)
 	return true;
 }
 
-/* Are the segment's bits here? Starts the scan that brings them. */
+/* Returns whether the segment's bits are here, and starts the scan that brings them. */
 static bool staged_ready(struct allreduce *task, uint32_t number)
 {
 	const struct staged *staged = task->access_state;
@@ -665,7 +666,7 @@ bool staging_finish(struct staged *staged, bool failed)
 	return true;
 }
 
-/* Has the GPU finished reading and writing for this operation, or failed? */
+/* Tells whether the GPU has failed, or finished reading and writing for this operation. */
 static bool is_over(const struct staging_op *op)
 {
 	const struct staging *s = op->staged->staging;
@@ -679,7 +680,7 @@ static bool is_over(const struct staging_op *op)
 	return !op->scanning;
 }
 
-/* A window's worth of further sums may arrive while frames wait for a copy or are in one. */
+/* A whole window of further sums may arrive while frames wait for a copy or are in one. */
 unsigned staging_state(const struct staging *staging)
 {
 	const struct staging *s = staging;
@@ -695,7 +696,7 @@ unsigned staging_state(const struct staging *staging)
 	return state;
 }
 
-/* What is over passes before the next copies fail, so that the owner knows of a failure first. */
+/* Operations pass before the calls that may fail: the owner sees a failure before one passes without its result. */
 bool staging_turn(struct staging *staging, bool check)
 {
 	const struct staging_config *config = &staging->config;

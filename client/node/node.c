@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* node.c - the GPUs of a node as one worker: winnow.h's calls */
+/* node.c - the GPUs of a node as one worker: the calls of winnow.h */
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,13 +8,15 @@
 
 #include "client/node/node_state.h"
 
-/* NCCL's part of the plugin. */
+/* Opens the plugin and requires its NCCL part. */
 static int gpu_plugin_open(const struct gpu_calls **gpu, struct why *why)
 {
 	int err = comm_gpu_calls(gpu, why);
 
 	if (err == 0 && (*gpu)->node == NULL)
-		err = why_set(why, -ENOENT, "this build knows no NCCL: its header was not there");
+		err = why_set(
+			why, -ENOENT,
+			"winnow-cuda.so was built without NCCL: install nccl.h and build it again");
 	return err;
 }
 
@@ -34,17 +36,19 @@ int winnow_node_id_make(struct winnow_node_id *out)
 static const char *wrong_config(const struct winnow_node_config *config)
 {
 	if (config->local_world == 0 || config->local_world > NODE_GPUS_MAX)
-		return "local_world is the number of GPUs of this node: 1 to 64";
+		return "local_world must be the number of GPUs in this node, 1 to 64";
 	if (config->gpu_count != 1 && config->gpu_count != config->local_world)
-		return "gpu_count is 1, or local_world: a process has one GPU of the node, or all";
+		return "gpu_count must be 1 or local_world: a process has one GPU of the node, or "
+		       "all";
 	if (config->local_rank >= config->local_world ||
 	    config->local_rank % config->gpu_count != 0)
-		return "local_rank is 0 to local_world - 1; 0 in a process with all GPUs";
+		return "local_rank must be 0 to local_world - 1, and 0 in a process with all GPUs";
 	if (config->gpus == NULL)
-		return "gpus is NULL: which GPUs are this process's?";
-	/* Leave room for the longest suffix of a node's jobs, ".g64-63". */
+		return "gpus is NULL: give the list of this process's GPUs";
+	/* Leaves room for the longest suffix of a node's jobs, ".g64-63". */
 	if (config->config->job == NULL || strlen(config->config->job) > CONTROL_NAME_BYTES - 8)
-		return "the name of a job with several GPUs in a node has at most 57 characters";
+		return "the name of a job with several GPUs in a node must have at most 57 "
+		       "characters";
 	return NULL;
 }
 
@@ -62,8 +66,8 @@ static int share_join(struct winnow_node *node, const struct winnow_node_config 
 }
 
 /*
- * The guard comes first, so that a process that fails later does not keep the others waiting. All nodes
- * join the shares' jobs in ascending order, because each join waits for all nodes.
+ * Joins the guard first, so that the others notice a process that fails later. All nodes join the shares' jobs in the
+ * same order, because each join waits for all nodes.
  */
 static int join_all(struct winnow_node *node, const struct winnow_node_config *config)
 {
@@ -85,7 +89,7 @@ static int join_all(struct winnow_node *node, const struct winnow_node_config *c
 	return result;
 }
 
-/* Wait until it has opened NCCL. If another process failed first, its error is the cause. */
+/* Starts the thread and waits until it has opened NCCL. If another process failed first, returns its error. */
 static int start_thread(struct winnow_node *node)
 {
 	node->due_us = clock_us() + (uint64_t)node->config.join_timeout_ms * 1000;
@@ -157,7 +161,7 @@ void winnow_node_exit(int status, void *node)
 void winnow_node_destroy(struct winnow_node *node)
 {
 	if (node == NULL || (node->comms[1] != NULL && node->comms[1]->inherited))
-		return; /* in a fork's child, where the thread does not exist */
+		return; /* The thread does not exist in a forked child. */
 	if (node->thread_started) {
 		pthread_mutex_lock(&node->lock);
 		node->stop_by_us = clock_us() + COMM_LEAVE_US;
@@ -166,7 +170,7 @@ void winnow_node_destroy(struct winnow_node *node)
 		pthread_join(node->thread, NULL);
 	}
 	for (uint32_t i = 0; i <= node->setup.count; i++)
-		winnow_comm_destroy(node->comms[node->setup.count - i]); /* the guard at last */
+		winnow_comm_destroy(node->comms[node->setup.count - i]); /* The guard comes last. */
 	if (node->gpus != NULL)
 		node->gpu->node->close(node->gpus);
 	pthread_mutex_destroy(&node->lock);
@@ -177,9 +181,8 @@ void winnow_node_destroy(struct winnow_node *node)
 /* ---- submitting ---- */
 
 /*
- * Check the other arguments, also whether the buffers are on their GPUs, because NCCL would find
- * out too late; and mark the streams. A GPU that fails here ends the node, as it would later. A
- * caller's mistake does no harm.
+ * Checks the arguments and marks the streams. NCCL would notice buffers on the wrong GPU too late. A GPU that fails
+ * here ends the node, as it would later; a wrong argument only fails the call.
  */
 static int op_prepare(struct winnow_node *node, struct node_op *op, void *const streams[])
 {
@@ -204,7 +207,8 @@ static int op_prepare(struct winnow_node *node, struct node_op *op, void *const 
 			wrong = comm_wrong_on_gpu(node->comms[1 + i], &each, &op->options);
 		if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
 			wrong = "averages of integers are not supported: each node would truncate "
-				"its own";
+				"its "
+				"own part";
 		if (wrong == NULL && task->count > 0)
 			err = comm_gpu_find(node->gpu, &each, &found, &why);
 		if (err == 0 && found != wanted)

@@ -2,9 +2,9 @@
 /*
  * node_run.c - the thread that owns NCCL: runs a node's operations in order, and ends a failed node
  *
- * A large tensor goes in chunks, so that one is in the network while NCCL works on another: scatter
- * 1, scatter 2, gather 1, scatter 3, gather 2 and so on. All waits poll, because a failure anywhere
- * must end them.
+ * A large tensor is cut into chunks, so that one is on the network while NCCL works on another:
+ * scatter 1, scatter 2, gather 1, scatter 3, gather 2 and so on. All waits poll, because a failure
+ * anywhere must end them.
  */
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "client/node/node_state.h"
 
-#define CHUNK_BYTES (UINT64_C(4) << 20) /* the least of a GPU's share in a chunk */
+#define CHUNK_BYTES (UINT64_C(4) << 20) /* The least size of a GPU's share of a chunk. */
 #define CHUNKS_MAX 8
 #define NAP_US 50
 #define SETTLE_TRIES 2000
@@ -47,7 +47,7 @@ int winnow_node_check(struct winnow_node *node)
 	return result;
 }
 
-/* Any result but OK, with winnow_last_error(), ends the node. */
+/* Ends the node, with winnow_last_error(), unless `result` is OK. Returns whether it is. */
 static bool going_on(struct winnow_node *node, int result)
 {
 	struct why why;
@@ -59,7 +59,10 @@ static bool going_on(struct winnow_node *node, int result)
 	return false;
 }
 
-/* False: the node has ended. `err` is of node_calls. Where NCCL waits in vain a communicator knows why. */
+/*
+ * Returns false if the node has ended. `err` comes from node_calls. A communicator's error comes first, because it is
+ * the reason why NCCL fails.
+ */
 static bool node_well(struct winnow_node *node, int err, const struct why *why)
 {
 	int result = winnow_node_check(node);
@@ -68,7 +71,7 @@ static bool node_well(struct winnow_node *node, int err, const struct why *why)
 	                result == WINNOW_OK && err < 0 ? comm_gpu_result(NULL, err, why) : result);
 }
 
-/* Now and then check communicators, NCCL and the time limits. */
+/* Checks communicators, NCCL and time limits every WATCH_US. Returns false if the node has ended. */
 static bool nccl_watch(struct winnow_node *node)
 {
 	const volatile int *give_up = node->config.give_up;
@@ -80,8 +83,9 @@ static bool nccl_watch(struct winnow_node *node)
 		return true;
 	node->watch_due_us = now_us + WATCH_US;
 	if (now_us > node->stop_by_us)
-		node_fail(node, WINNOW_ERR_ABORTED, "a node was destroyed while it had work");
-	/* Who leaves has done all its operations: any other is over within the silence time, or never. */
+		node_fail(node, WINNOW_ERR_ABORTED,
+		          "the node was destroyed while it had operations under way");
+	/* A worker that leaves has done all its operations, so ours ends within the silence time or never. */
 	if (node->due_us != UINT64_MAX && node->comms[0] != NULL &&
 	    comm_deserted(node->comms[0], &why)) {
 		if (now_us > node->due_us)
@@ -91,7 +95,8 @@ static bool nccl_watch(struct winnow_node *node)
 	}
 	err = node->gpu->node->look(node->gpus, &why);
 	if (err >= 0 && (now_us > node->due_us || (give_up != NULL && *give_up != 0)))
-		err = why_set(&why, -ECANCELED, "the node's other GPUs did not come in time");
+		err = why_set(&why, -ECANCELED,
+		              "the other GPUs of this node did not answer in time");
 	return node_well(node, err, &why);
 }
 
@@ -101,7 +106,7 @@ static bool node_nap(struct winnow_node *node)
 	return nccl_watch(node);
 }
 
-/* Wait until all GPUs are in this state or a lower one. NCCL settles soon if it does at all. */
+/* Waits until all GPUs are in this state or a lower one. First spins, because NCCL mostly settles soon. */
 static bool nccl_await(struct winnow_node *node, enum node_state most)
 {
 	for (uint32_t tries = 0;; tries++) {
@@ -119,7 +124,7 @@ static bool nccl_await(struct winnow_node *node, enum node_state most)
 
 /* ---- chunks ---- */
 
-/* How many chunks a tensor goes in: 1 if it is small. */
+/* Returns the number of chunks of a tensor, which is 1 for a small one. */
 static uint32_t chunk_count(const struct winnow_node *node, const struct node_task *task)
 {
 	uint64_t chunks = task->count * dtype_bytes(task->dtype) / node->setup.world / CHUNK_BYTES;
@@ -135,7 +140,7 @@ static struct node_share chunk_of(const struct winnow_node *node, const struct n
 	                  number);
 }
 
-/* Neither a caller's tag nor one by order, but the first chunk has the caller's. */
+/* The first chunk uses the caller's tag. The others use tags of a range that neither callers nor the library use. */
 static uint64_t chunk_tag(uint64_t tag, uint32_t number)
 {
 	const uint64_t ours = UINT64_C(3) << 62;
@@ -167,7 +172,7 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 		uint64_t end = s->offset + s->count < share_end ? s->offset + s->count : share_end;
 		uint64_t into_row = s->row > 0 && first < end ? (first - s->offset) % s->row : 0;
 
-		/* The rest of the previous share's last row uses blocks of the default size. */
+		/* The end of a row that began in the previous share gets blocks of the default size. */
 		if (first >= end || (into_row > 0 && s->row - into_row >= end - first))
 			continue;
 		first += into_row > 0 ? s->row - into_row : 0;
@@ -178,8 +183,8 @@ uint32_t node_segments_of(struct node_share share, const struct winnow_segment *
 }
 
 /*
- * Start the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. Nodes
- * that disagree on a tensor's size might still have a chunk of the same size, so each says what size.
+ * Starts the allreduce of one GPU's share of a chunk, after earlier work in the node's stream. `agreed` makes nodes
+ * compare the tensor's size, because tensors of different sizes may have chunks of the same size.
  */
 static int reduce_share(struct winnow_node *node, struct node_op *op, uint32_t number,
                         uint32_t index)
@@ -216,14 +221,16 @@ static bool chunk_scatter(struct winnow_node *node, struct node_op *op, uint32_t
 
 	if (!op_step(node, op, number, true))
 		return false;
-	/* Empty shares also detect mismatches. An empty tensor may have no address. */
+	/*
+	 * Empty shares take part too, to detect mismatches. An empty tensor does not, because it may have no address.
+	 */
 	for (uint32_t i = 0; i < node->setup.count && op->task.count > 0 && result == WINNOW_OK;
 	     i++)
 		result = reduce_share(node, op, number, i);
 	return going_on(node, result);
 }
 
-/* Wait for all shares of the chunk that were started. False: the node has failed. */
+/* Waits for all shares of the chunk that were started. Returns false if the node has failed. */
 static bool await_shares(struct winnow_node *node, struct node_op *op, uint32_t number)
 {
 	struct winnow_request *total = op->request, **shares = node->under_way[number % 2];
@@ -251,7 +258,7 @@ static bool await_shares(struct winnow_node *node, struct node_op *op, uint32_t 
 
 /* ---- an operation ---- */
 
-/* False: the node has ended. */
+/* Returns false if the node has ended. */
 static bool op_perform(struct winnow_node *node, struct node_op *op)
 {
 	bool going = true;
@@ -268,7 +275,7 @@ static bool op_perform(struct winnow_node *node, struct node_op *op)
 	return going;
 }
 
-/* NCCL's communicators, with all processes of the node. False: the node has ended. */
+/* Opens NCCL together with all processes of the node. Returns false if the node has ended. */
 static bool open_gpus(struct winnow_node *node)
 {
 	struct why why;
@@ -276,11 +283,11 @@ static bool open_gpus(struct winnow_node *node)
 	bool going = node_well(node, err, &why) && nccl_await(node, NODE_IDLE);
 
 	node->due_us = UINT64_MAX;
-	node->config.give_up = NULL; /* it was for this */
+	node->config.give_up = NULL; /* It only applies to opening. */
 	return going;
 }
 
-/* Wait for the shares, whose communicators have ended, without NCCL. May be called again. */
+/* Closes NCCL and waits for the shares, whose communicators have ended. May be called again. */
 static void give_up(struct winnow_node *node)
 {
 	if (node->gpus != NULL)
@@ -295,7 +302,7 @@ static void give_up(struct winnow_node *node)
 	}
 }
 
-/* The next operation, NULL if none has come within IDLE_US. False: the node is to end. */
+/* Takes the next operation, or NULL if none comes within IDLE_US. Returns false if the node must end. */
 static bool op_next(struct winnow_node *node, struct node_op **out)
 {
 	bool stop;

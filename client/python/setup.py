@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pyproject.toml cannot say: in a repository the wheel holds library and programs, built by make.
+"""Builds the wheel. In a repository it contains the library and the programs, which make builds.
 
-They are plain C behind ctypes or on their own, so one wheel serves every Python 3 and every torch; what they load
-lies beside them, but for the C library. Elsewhere the wheel is the package alone, and the library that of
-`make install` or WINNOW_LIBRARY.
+They are plain C, so one wheel serves every Python 3 and every torch. Everything that they load, except the C library,
+lies beside them. Outside a repository the wheel contains only the package, which then needs `make install` or
+WINNOW_LIBRARY.
 """
 
 import os
@@ -23,7 +23,9 @@ except ImportError:  # setuptools before 70.1
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 IN_REPOSITORY = (REPOSITORY / "client" / "winnow.h").exists()
-MADE = REPOSITORY / "build" / "wheel"
+CROSS = os.environ.get("CROSS", "")  # another processor than this machine's, as `make wheel` says it
+MACHINE = CROSS.split("-")[0] or platform.machine()
+MADE = REPOSITORY / "build" / CROSS / "wheel"
 
 
 class BuildWithLibrary(build_py):
@@ -39,12 +41,12 @@ class BuildWithLibrary(build_py):
 
 
 def contents():
-    """Programs, objects and libraries."""
+    """Returns the programs, objects and libraries for the wheel."""
     return [*MADE.glob("*.so*"), MADE / "winnow", MADE / "winnowd"]
 
 
 def glibc():
-    """The minor version of glibc that they all run with, 36 for 2.36: what a manylinux tag says."""
+    """Returns the minor version of glibc that they all need, such as 36 for 2.36, for the manylinux tag."""
     command = ["readelf", "-WV", *contents()]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     relr = [36] if "GLIBC_ABI_DT_RELR" in said else []
@@ -59,16 +61,16 @@ class WithLibrary(Distribution):
 class WheelForAnyPython(bdist_wheel):
     def get_tag(self):
         _, _, tag = super().get_tag()
-        return "py3", "none", f"manylinux_2_{glibc()}_{platform.machine()}" if IN_REPOSITORY else tag
+        return "py3", "none", f"manylinux_2_{glibc()}_{MACHINE}" if IN_REPOSITORY else tag
 
 
 options = {}
 if IN_REPOSITORY:
-    made = REPOSITORY / "build" / "python"
+    made = MADE.parent / "python"
     made.mkdir(parents=True, exist_ok=True)
     options = {"build": {"build_base": str(made)}, "egg_info": {"egg_base": str(made)}}
 
-# Where the project is at home is for whoever publishes a wheel to say: make wheel HOMEPAGE=https://..
+# The publisher of a wheel sets the project's address: make wheel HOMEPAGE=https://..
 HOMEPAGE = os.environ.get("HOMEPAGE")
 
 setup(

@@ -16,12 +16,12 @@
 
 struct trace {
 	struct trace_config config;
-	FILE *file; /* NULL: the trace has ended early */
+	FILE *file; /* NULL after the trace has ended early. */
 	char path[4200];
 	uint64_t bytes, operations;
 	uint64_t *bitmap;
 	uint8_t *body;
-	uint64_t room_bits; /* of the two */
+	uint64_t room_bits; /* The bits that `bitmap` and `body` have room for. */
 };
 
 bool trace_config_read(struct trace_config *config)
@@ -29,7 +29,7 @@ bool trace_config_read(struct trace_config *config)
 	const struct option list[] = {
 		{"trace", "FOLDER", OPTION_TEXT, &config->folder, NULL, NULL, 0, 0, NULL},
 		{"trace-limit", "SIZE", OPTION_SIZE, &config->limit_bytes, "64M", NULL, 1, 0, NULL},
-		/* Embeddings' rows are multiples of the preset. */
+		/* The rows of embeddings are multiples of the default. */
 		{"trace-block", "ELEMENTS", OPTION_COUNT32, &config->fine, "4", NULL, 1,
 	         TRACE_FINE_MAX, NULL},
 		{0},
@@ -40,7 +40,7 @@ bool trace_config_read(struct trace_config *config)
 	options_preset(list);
 	for (const struct option *o = list; o->name != NULL; o++) {
 		if (option_env(o, &why) != 0) {
-			fprintf(stderr, "winnow: %s; no trace is made\n", why.text);
+			fprintf(stderr, "winnow: %s; no trace is written\n", why.text);
 			return false;
 		}
 		if (config->folder == NULL)
@@ -49,10 +49,10 @@ bool trace_config_read(struct trace_config *config)
 	return true;
 }
 
-/* The disk is full, or the limit is reached: what there is stays. */
+/* Ends the trace when the disk is full or the limit is reached. The file remains. */
 static void trace_stop(struct trace *trace, const char *why)
 {
-	fprintf(stderr, "winnow: the trace %s ends after %llu operations: %s; the job goes on\n",
+	fprintf(stderr, "winnow: the trace %s ends after %llu operations: %s; the job continues\n",
 	        trace->path, (unsigned long long)trace->operations, why);
 	fclose(trace->file);
 	trace->file = NULL;
@@ -77,10 +77,10 @@ int trace_open(const struct trace_config *config, struct trace **out, struct why
 	trace->config = *config;
 	snprintf(trace->path, sizeof(trace->path), "%.4000s/%s.%016llx.%u.trace", config->folder,
 	         head->job, (unsigned long long)head->run, head->rank);
-	(void)mkdir(config->folder, 0777); /* opening the file says what is wrong */
+	(void)mkdir(config->folder, 0777); /* fopen() reports an error. */
 	trace->file = fopen(trace->path, "wxe");
 	if (trace->file == NULL) {
-		int err = why_set(why, -errno, "cannot make the trace %s: %s", trace->path,
+		int err = why_set(why, -errno, "cannot create the trace %s: %s", trace->path,
 		                  strerror(errno));
 
 		free(trace);
@@ -126,7 +126,7 @@ static void record_write(struct trace *trace, const struct trace_record *record)
 	trace->operations += record->kind == TRACE_OPERATION;
 }
 
-/* A list of blocks: only their values are there to be looked at. */
+/* Scans the blocks of a list, because the tensor itself does not exist. */
 static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bits)
 {
 	uint32_t length = task->block_elems, bytes = dtype_bytes((enum dtype)task->dtype) * length;
@@ -147,7 +147,7 @@ static void list_scan(const struct allreduce *task, uint32_t fine, uint64_t *bit
 	}
 }
 
-/* False: there is nothing to write, or it cannot be. */
+/* Fills in a record. Returns false if there is nothing to write, or it cannot be written. */
 static bool record_begin(struct trace *trace, const struct allreduce *task,
                          const struct geometry_part *part, struct trace_record *record)
 {

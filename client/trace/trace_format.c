@@ -75,7 +75,7 @@ const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_re
 	if (bytes >= TRACE_RECORD_BYTES)
 		memcpy(out, from, sizeof(*out));
 	if (out->mark != RECORD_MARK)
-		return "a record does not begin where it should";
+		return "a record does not begin with its mark";
 	if (out->kind == TRACE_OPERATION)
 		return operation_check(out);
 	return out->kind == TRACE_END && out->body_bytes == 0 ? NULL
@@ -84,7 +84,7 @@ const char *trace_record_take(const uint8_t *from, size_t bytes, struct trace_re
 
 /* ---- bitmaps ---- */
 
-/* Zeros past the last bit. */
+/* Clears the bits past the last one. */
 static void tail_clear(uint64_t *bitmap, uint64_t bits)
 {
 	if (bits % 64 != 0)

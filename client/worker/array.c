@@ -8,19 +8,19 @@
 
 static const uint8_t zeros[WIRE_PAYLOAD_MAX];
 
-/* ---- by the block ---- */
+/* ---- block by block ---- */
 
 /* Frames of more blocks than this are gathered in the packet's scratch memory. */
 #define POINTS_MAX (PACKET_POINTS_MAX - 2)
 
-/* Its number in the tensor. */
+/* The number in the tensor of block `index` of the segment. */
 static uint64_t block_of(const struct allreduce *task, const struct access_frame *frame,
                          uint32_t index)
 {
 	return geometry_block(&task->cut, frame->cut, frame->shard, index);
 }
 
-/* The frame's next block in `bits`, one of the frame's bitmaps, from `index` on; its end: none. */
+/* The frame's next block in `bits`, one of its bitmaps, from `index` on; frame->end if there is none. */
 static uint32_t next_block(const struct access_frame *frame, const uint64_t *bits, uint32_t index)
 {
 	uint32_t word = index / 64;
@@ -35,7 +35,7 @@ static uint32_t next_block(const struct access_frame *frame, const uint64_t *bit
 	return index < frame->end ? index : frame->end;
 }
 
-/* Of the `bytes` of a block, those that belong to the frame, from `offset` on. */
+/* How many of a block's `bytes` belong to the frame, whose part begins at `offset`. */
 static uint32_t part_bytes(const struct access_frame *frame, uint32_t offset, uint32_t bytes)
 {
 	if (bytes <= offset)
@@ -48,7 +48,7 @@ static uint32_t elem_bytes(const struct allreduce *task)
 	return dtype_bytes((enum dtype)task->dtype);
 }
 
-/* What has so many bytes in the tensor, on the wire; and the reverse. */
+/* Convert a number of bytes in the tensor to bytes on the wire, and back. */
 static uint32_t wire_bytes(const struct allreduce *task, const struct access_frame *frame,
                            uint32_t bytes)
 {
@@ -61,7 +61,7 @@ static uint32_t own_bytes(const struct allreduce *task, const struct access_fram
 	return bytes / dtype_bytes(frame->wire) * elem_bytes(task);
 }
 
-/* `bytes` of elements as they travel (PROTOCOL.md section 9). */
+/* Converts elements to `bytes` of the wire (PROTOCOL.md section 9). */
 static void blocks_encode(const struct allreduce *task, const struct access_frame *frame,
                           uint8_t *to, const uint8_t *from, uint32_t bytes)
 {
@@ -95,7 +95,7 @@ static void blocks_decode(const struct allreduce *task, const struct access_fram
 		                            divisor);
 }
 
-/* Into the packet's scratch memory. */
+/* Appends a block in the packet's scratch memory. */
 static void put_block(const struct allreduce *task, const struct access_frame *frame,
                       const uint8_t *from, uint32_t bytes, struct packet_out *out)
 {
@@ -154,14 +154,14 @@ static const uint8_t *send_at(const struct allreduce *task, uint64_t element)
 	return (const uint8_t *)task->send + element * elem_bytes(task);
 }
 
-/* Of a reduce-scatter `element` is one of this worker's share. */
+/* In a reduce-scatter `element` must lie in this worker's share. */
 static uint8_t *recv_at(const struct allreduce *task, uint64_t element)
 {
 	return (uint8_t *)task->recv +
 	       (element - (task->scatter ? task->share_first : 0)) * elem_bytes(task);
 }
 
-/* A block of a flat part is in one piece. */
+/* Returns the address of a block of a flat part, which is contiguous. */
 static const uint8_t *array_from(const struct allreduce *task, const struct access_frame *frame,
                                  uint64_t block, uint32_t *bytes)
 {
@@ -171,10 +171,10 @@ static const uint8_t *array_from(const struct allreduce *task, const struct acce
 	return *bytes > 0 ? send_at(task, tile.first) : NULL;
 }
 
-/* ---- one shard of a flat part: what is one stretch of the tensor ---- */
+/* ---- one shard of a flat part: the frame is one stretch of the tensor ---- */
 
-#define WIDE_BYTES_MAX                                                                             \
-	(4 * WIRE_PAYLOAD_MAX) /* of a frame's elements as f32: they travel as one byte at least */
+/* A frame's elements as f32 are at most four times as long as on the wire. */
+#define WIDE_BYTES_MAX (4 * WIRE_PAYLOAD_MAX)
 
 static bool is_stretch(const struct allreduce *task, const struct access_frame *frame)
 {
@@ -183,8 +183,8 @@ static bool is_stretch(const struct allreduce *task, const struct access_frame *
 }
 
 /*
- * The frame's blocks and those between them, from that on whose bit is the first of a word; `own` and no
- * others of them are in bits[]. Returns the first element.
+ * Makes a tensor of the frame's blocks and those between them, which begins at a block whose bit is the first of a
+ * word. bits[] gets the frame's bits of `own`. Returns the first element.
  */
 static uint64_t stretch_of(const struct allreduce *task, const struct access_frame *frame,
                            const uint64_t *own, struct bitmap_tensor *stretch, uint64_t bits[])
@@ -237,9 +237,9 @@ static void stretch_store(const struct allreduce *task, const struct access_fram
 	frame->engine->unpack(&stretch, bits, data, recv_at(task, first));
 }
 
-/* ---- tiles: rows of a matrix, in pieces; of a flat part one ---- */
+/* ---- tiles: blocks in pieces, a row of a matrix each; a flat part has one row ---- */
 
-/* Rows of a tile that the frame has something of: from the first to before *end. */
+/* Returns the first of the tile's rows that the frame has a piece of, and sets *end after the last. */
 static uint32_t frame_rows(const struct access_frame *frame, const struct geometry_tile *tile,
                            uint32_t *end)
 {
@@ -251,14 +251,14 @@ static uint32_t frame_rows(const struct access_frame *frame, const struct geomet
 	return from / row_bytes;
 }
 
-/* What a frame has of one row of a tile. */
+/* The piece of a tile's row that is in a frame. */
 struct piece {
-	uint64_t element; /* its first, in the tensor */
-	uint32_t at;      /* bytes from the beginning of the frame's part of the block */
+	uint64_t element; /* The piece's first element in the tensor. */
+	uint32_t at;      /* Its offset in bytes in the frame's part of the block. */
 	uint32_t bytes;
 };
 
-/* False: nothing. */
+/* Returns false if the frame has nothing of the row. */
 static bool piece_of(const struct access_frame *frame, const struct geometry_tile *tile,
                      uint32_t row, struct piece *out)
 {
@@ -333,8 +333,8 @@ static void bits_add(uint64_t *to, uint64_t at, const uint64_t *from, uint64_t c
 }
 
 /*
- * The blocks from `first` on, of which those beside each other are scanned together, row by row. So is the
- * result cleared, all of it: block by block it would be in columns.
+ * Scans blocks from `first` on. Neighbours are scanned together, row by row. The result is cleared in the same way,
+ * because clearing single tiles would jump from row to row.
  */
 static void tiles_scan(struct allreduce *task, const struct geometry_segment *segment,
                        uint64_t first, uint64_t blocks, const struct access_scan *scan)
@@ -374,7 +374,7 @@ static bool is_receiver(const struct allreduce *task, uint32_t receiver)
 	return receiver == WIRE_EVERYONE || receiver == task->share_first / task->share_count;
 }
 
-/* Blocks of up to so many bytes, and tiles, are not worth to be cleared one by one when the union is known. */
+/* Blocks of up to this many bytes, and tiles, are too small to clear one by one when the union is known. */
 #define FINE_BYTES_MAX 64
 
 static bool is_fine(const struct allreduce *task, const struct geometry_part *part)
@@ -384,8 +384,8 @@ static bool is_fine(const struct allreduce *task, const struct geometry_part *pa
 }
 
 /*
- * All blocks of a segment, of all shards, when it is scanned: nothing has been stored then, and until it
- * is the segment stays in a cache.
+ * Clears all blocks of a segment in all shards when it is scanned. Nothing has been stored at that time, and the
+ * segment mostly stays in a cache until then.
  */
 static void clear_fine(const struct allreduce *task, const struct geometry_segment *segment,
                        uint64_t first, uint64_t elements)
@@ -395,9 +395,9 @@ static void clear_fine(const struct allreduce *task, const struct geometry_segme
 		memset(recv_at(task, first), 0, elements * elem_bytes(task));
 }
 
-/* ---- what the machines ask for ---- */
+/* ---- the calls of the machines ---- */
 
-/* Of an eager reduce-scatter, blocks may lie across the share's borders, so all is cleared at once. */
+/* Blocks of an eager reduce-scatter may cross the share's borders, so everything is cleared at once. */
 static int array_begin(struct allreduce *task)
 {
 	if (task->scatter && task->cut.eager && !in_place(task))
@@ -430,10 +430,10 @@ static uint64_t array_scan(struct allreduce *task, uint32_t number, const struct
 	return bitmap_set_count(scan->bits, bitmap_word_count(blocks));
 }
 
-/* A result of this many bytes or more does not stay in a cache until it is read. */
+/* A result of at least this many bytes does not stay in a cache until it is read. */
 #define STREAM_BYTES_MIN (8u << 20)
 
-/* Neighbours in the shard are neighbours in the tensor only when it is the only one. */
+/* Counts neighbouring blocks without data. Only in a single shard are they neighbours in the tensor. */
 static uint32_t absent_run(const struct allreduce *task, const struct access_frame *plan,
                            uint32_t first)
 {
@@ -445,7 +445,7 @@ static uint32_t absent_run(const struct allreduce *task, const struct access_fra
 	return end - first;
 }
 
-/* Blocks of a flat part. */
+/* Clears the blocks of a flat part that no worker has. */
 static void clear_absent(struct allreduce *task, const struct access_frame *plan)
 {
 	const bool large = task->count * elem_bytes(task) >= STREAM_BYTES_MIN;
@@ -472,11 +472,11 @@ static void clear_absent(struct allreduce *task, const struct access_frame *plan
 	}
 }
 
-/* ---- what rounding loses ---- */
+/* ---- rounding errors ---- */
 
-#define LOST_ELEMS 256 /* that are looked at together */
+#define LOST_ELEMS 256 /* Elements that are processed together. */
 
-/* Of these elements: as they are, less what they are on the wire. */
+/* Adds the differences between elements and their values on the wire to task->lost. */
 static void lost_add(const struct allreduce *task, const struct access_frame *alone, uint64_t first,
                      uint64_t count)
 {
@@ -498,7 +498,7 @@ static void lost_add(const struct allreduce *task, const struct access_frame *al
 	}
 }
 
-/* Of our blocks of a segment, once: as if this worker were the only one. */
+/* Adds the rounding errors of our blocks of a segment, as if this worker were the only one. */
 static void lost_note(const struct allreduce *task, const struct access_frame *plan)
 {
 	struct access_frame alone = *plan;
@@ -517,7 +517,7 @@ static void lost_note(const struct allreduce *task, const struct access_frame *p
 	}
 }
 
-/* In place, blocks that no worker has are zero already; fine ones were cleared when they were scanned. */
+/* In place, blocks that no worker has are already zero. Fine blocks were cleared when they were scanned. */
 int array_plan(struct allreduce *task, const struct access_frame *plan)
 {
 	lost_note(task, plan);
@@ -540,7 +540,7 @@ static void array_push(const struct allreduce *task, const struct access_frame *
 		blocks_push(task, frame, out, array_from);
 }
 
-/* Of an eager reduce-scatter everything comes, in blocks that know of no shares: section 4.5. */
+/* An eager reduce-scatter delivers all blocks, which may cross the share's borders: section 4.5. */
 static void store_own(struct allreduce *task, const struct access_frame *frame, const uint8_t *data)
 {
 	uint64_t own = task->share_first, own_end = own + task->share_count;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * array.h - tensors that are two arrays in this process's memory, and what other kinds share with
- * them
+ * array.h - tensors that are two arrays in this process's memory
  *
- * Both the struct access of array_access, and its functions for kinds that consist partly of an
- * array, or that can give and take their blocks one by one.
+ * array_access is their struct access. Other kinds use the functions below: kinds that consist partly
+ * of an array, or that give and take their blocks one by one.
  */
 #ifndef CLIENT_ARRAY_H
 #define CLIENT_ARRAY_H
@@ -18,8 +17,8 @@ int array_plan(struct allreduce *task, const struct access_frame *plan);
 bool array_store(struct allreduce *task, const struct access_frame *frame, const uint8_t *data);
 
 /*
- * push() and store() by the block. `place` says where a block of the tensor is, and how many bytes of it
- * there are to push: fewer than a block's at the end of the tensor, 0 past it.
+ * push() and store() block by block. place() returns the address of a block of the tensor. For blocks_push() it also
+ * sets the bytes to push, which are fewer at the end of the tensor, and 0 past it.
  */
 void blocks_push(const struct allreduce *task, const struct access_frame *frame,
                  struct packet_out *out,

@@ -8,7 +8,7 @@ static void way_begin(struct breaker_way *way, uint64_t packets, uint64_t lost, 
 	*way = (struct breaker_way){.packets = packets, .lost = lost, .began_us = now_us};
 }
 
-/* From the beginning. CONGESTION.md 7: "when in ten consecutive ones more than a fifth was lost (RFC 8085, 3.1.10)" */
+/* CONGESTION.md 7: "when in ten consecutive ones more than a fifth was lost (RFC 8085, 3.1.10)" */
 static bool way_look(struct breaker_way *way, uint64_t packets, uint64_t lost, uint64_t now_us)
 {
 	uint64_t here = packets - way->packets, lost_here = lost - way->lost;
@@ -30,7 +30,7 @@ static bool way_look(struct breaker_way *way, uint64_t packets, uint64_t lost, u
 bool breaker_look(struct breaker *breaker, const struct control_seen *seen, uint64_t now_us,
                   struct breaker_verdict *out)
 {
-	uint64_t in = seen->in + seen->in_lost; /* what does not come is not counted there */
+	uint64_t in = seen->in + seen->in_lost; /* `in` does not count lost datagrams. */
 	bool out_ends, in_ends;
 	const struct breaker_way *way;
 

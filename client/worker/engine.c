@@ -3,16 +3,14 @@
  * engine.c - see engine.h
  *
  * Operations start in the order of submission, each in an operation slot that is free on every
- * channel. Scanning prefers the oldest operation, but continues with the next when the oldest has
- * as many segments under way as it may: so every operation that has a slot is announced, whatever
- * the others wait for, and workers that submit in different orders cannot block each other
- * (PROTOCOL.md section 6.3).
+ * channel. The engine scans the oldest operation first, and the next one when the oldest has as many
+ * segments under way as it may. So every operation in a slot is announced, whatever the others wait
+ * for, and workers that submit in different orders cannot block each other (PROTOCOL.md section 6.3).
  *
- * Frames are numbered when they are planned, and go out in that order: nothing can overtake what is
- * announced. So while operations with a priority are under way, the engine announces only enough to
- * keep the channels busy, highest priority first. Nothing waits for an announcement then: a channel
- * is filled by operations that have their plan, or that are too new to have one, and drains by
- * itself.
+ * Frames are numbered when they are planned, and go out in that order, so no frame can overtake an
+ * announced one. While operations with a priority are under way, the engine therefore announces only
+ * enough to keep the channels busy, highest priority first. This cannot cause a deadlock: a busy
+ * channel holds operations that have a plan, or that are too new to have one, and drains by itself.
  */
 
 #include "client/worker/engine.h"
@@ -23,9 +21,9 @@
 
 #include "client/winnow.h"
 
-/* 6.3: "Operations without a tag of the user's are tagged 2^63 + n": the two upper bits. */
+/* The two upper bits. 6.3: "Operations without a tag of the user's are tagged 2^63 + n" */
 #define TAGS_BY_ORDER 2
-#define PASSED_MAX 16 /* segments of others. 6.3: "nor pass over an operation for ever" */
+#define PASSED_MAX 16 /* 6.3: "nor pass over an operation for ever" */
 
 /* ---- memory ---- */
 
@@ -100,7 +98,7 @@ static bool slot_is_free(const struct engine *engine, uint32_t slot)
 	return true;
 }
 
-/* The operation uses streams [first, *end): all, or, if it has no frames, one. Returns the first. */
+/* The operation uses streams [first, *end): all, or one if it is eager. Returns the first. */
 static uint32_t streams_of(const struct engine *engine, const struct allreduce *task, uint32_t *end)
 {
 	uint32_t first = 0;
@@ -113,7 +111,7 @@ static uint32_t streams_of(const struct engine *engine, const struct allreduce *
 	return first;
 }
 
-/* Gives slots to waiting operations while there are any. */
+/* Gives free slots to waiting operations. */
 static void start_waiting(struct engine *engine)
 {
 	for (uint32_t slot = 0; slot < engine->op_slots; slot++) {
@@ -135,7 +133,7 @@ static void start_waiting(struct engine *engine)
 	}
 }
 
-/* One round trip instead of two (PROTOCOL.md section 4.4), and no more datagrams than in the form asked for. */
+/* Eager operations take one round trip instead of two (PROTOCOL.md 4.4). Must not need more datagrams than `form`. */
 static bool better_eager(const struct geometry_input *input, enum dtype form)
 {
 	struct geometry cut;
@@ -144,7 +142,7 @@ static bool better_eager(const struct geometry_input *input, enum dtype form)
 	       (cut.segment_count == 1 || dtype_bytes(form) == input->elem_bytes);
 }
 
-/* One by order is new each time, however many are waiting. */
+/* A tag by order is never used twice, so it needs no search. */
 static bool is_under_way(const struct engine *engine, uint64_t tag)
 {
 	return tag >> 62 != TAGS_BY_ORDER &&
@@ -258,12 +256,9 @@ static bool has_room(const struct engine *engine, struct allreduce *task)
 	return room;
 }
 
-/* ---- which is next ---- */
+/* ---- choosing ---- */
 
-/*
- * Does `a` go before the older `b`? An operation that fits its announcement delays nobody. This
- * turn counts in `passed`.
- */
+/* Returns whether `a` goes before the older `b`. Eager operations go first because they delay no others. */
 static bool goes_before(const struct allreduce *a, const struct allreduce *b)
 {
 	bool a_first = a->cut.eager || a->passed > PASSED_MAX;
@@ -281,8 +276,8 @@ static bool all_busy(const struct engine *engine)
 }
 
 /*
- * 6.3: "It announces the oldest first, or may choose another". Without priorities it asks no other: asking takes
- * staging room if the tensor is on a GPU.
+ * 6.3: "It announces the oldest first, or may choose another". Stops at the first that has room, because has_room()
+ * reserves memory for a tensor on a GPU.
  */
 static struct allreduce *next_by_age(const struct engine *engine)
 {

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A name, or a number, which is written to `room`. */
+/* Returns the name of a value, or its number in `room`. */
 static const char *value_text(uint16_t field, uint64_t value, char room[32])
 {
 	switch (field) {
@@ -20,7 +20,7 @@ static const char *value_text(uint16_t field, uint64_t value, char room[32])
 	case WIRE_FIELD_SCATTER:
 		return value != 0 ? "reduce_scatter" : "allreduce";
 	default:
-		snprintf(room, 32, "%" PRId64, (int64_t)value); /* an exponent has a sign */
+		snprintf(room, 32, "%" PRId64, (int64_t)value); /* Exponents are signed. */
 		return room;
 	}
 }
@@ -41,7 +41,8 @@ void explain_mismatch(const struct wire_mismatch *m, char *text, size_t room)
 		name = names[m->field];
 	if (m->rank_a == m->rank_b) {
 		snprintf(text, room,
-		         "the aggregator finds what rank %u announces impossible: %s is %s",
+		         "the aggregator refuses the operation that rank %u announces: its %s "
+		         "cannot be %s",
 		         m->rank_a, name, value_text(m->field, m->value_a, a));
 		return;
 	}

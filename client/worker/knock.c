@@ -15,7 +15,7 @@
 /* 5.3: "it waits up to 100 ms for a PROBE, still knocking on one channel" */
 #define PROBE_WAIT_US 100000
 
-/* Datagram sizes to fall back to, when a larger one does not pass: common MTUs less 28, or 48. */
+/* Datagram sizes to fall back to: common MTUs less 28 (IPv4) or 48 (IPv6) bytes of headers. */
 static const uint32_t sizes[] = {8972, 3470, 1472, 1452, 1432, 1372, 1232, WIRE_PAYLOAD_MIN};
 
 uint32_t knock_smaller(uint32_t bytes)
@@ -60,7 +60,7 @@ uint64_t knock_deadline(const struct knock *knock)
 	return knock->asked != 0 ? 0 : knock->due_us;
 }
 
-/* 5.3: "sends one at once, but at most one a round": an address that changes all the time ends. */
+/* 5.3: "sends one at once, but at most one a round". This ends even if the address changes all the time. */
 void knock_asked(struct knock *knock, uint32_t channel)
 {
 	const uint64_t bit = UINT64_C(1) << channel;
@@ -89,10 +89,7 @@ void knock_probed(struct knock *knock)
 		knock_finish(knock);
 }
 
-/*
- * This size, or nothing at all, fails to pass: try the next smaller, and after all of them the
- * largest again.
- */
+/* Tries the next smaller size, and after the smallest the largest again, because perhaps nothing has passed. */
 static void next_size(struct knock *knock, uint64_t now_us)
 {
 	uint32_t size = knock_smaller(knock->size);
@@ -112,15 +109,12 @@ bool knock_pull(struct knock *knock, uint64_t now_us, uint32_t *channel, uint32_
 	if (knock->done || now_us < knock->due_us)
 		return false;
 	if (knock->turn == 0 && now_us >= knock->probe_until_us) {
-		knock_finish(knock); /* without multicast */
+		knock_finish(knock); /* Multicast does not arrive. */
 		return false;
 	}
 	if (knock->turn == 0 && knock->rounds == ROUNDS_PER_SIZE && !all_answered(knock))
 		next_size(knock, now_us);
-	/*
-	 * When all have answered, one KNOCK a round is enough for the PROBE that it draws. More
-	 * would be too many: each PROBE goes to all workers.
-	 */
+	/* When all channels have answered, one KNOCK per round is enough, because its PROBE goes to all workers. */
 	*bytes = knock->size;
 	while (knock->turn < knock->channel_count) {
 		*channel = knock->turn++;
@@ -158,7 +152,7 @@ static uint64_t round_us(const struct path *path)
 	return path->patience_us / (QUARTER_ROUNDS + CHECK_ROUNDS);
 }
 
-/* When a check is due, if nothing comes meanwhile. */
+/* When a check is due unless there is news before. */
 static uint64_t check_due_us(const struct path *path)
 {
 	uint64_t from_us = path->waits_us;
@@ -174,8 +168,7 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 {
 	path->waits_us = since_us;
 	if (since_us > path->began_us)
-		path->checking =
-			false; /* since then something has arrived on all channels that wait */
+		path->checking = false; /* There has been news on all channels that wait. */
 	if (path->checking || now_us < check_due_us(path))
 		return;
 	path->checking = true;
@@ -187,7 +180,7 @@ void path_waits(struct path *path, uint64_t since_us, uint64_t now_us)
 
 /*
  * 11.5: "After 16 rounds it adds a smaller KNOCK to each: in turns the next smaller of the sizes of 5.3, and the
- * smallest", which tells a path that is narrow from one that is dead. 0: there is none.
+ * smallest". This tells a narrow path from a dead one. Returns 0 if there is no smaller size.
  */
 static uint32_t smaller_of_round(const struct path *path)
 {

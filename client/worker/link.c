@@ -18,7 +18,7 @@ __attribute__((format(printf, 3, 4))) static void link_fail(struct link *link, c
 	va_list args;
 
 	if (link->state == LINK_FAILED)
-		return; /* the first reason is the true one */
+		return; /* Later failures only follow from the first. */
 	va_start(args, format);
 	vsnprintf(link->error, sizeof(link->error), format, args);
 	va_end(args);
@@ -34,7 +34,8 @@ static void link_over(struct link *link, const struct control_message *failed)
 	if (failed->text[0] != '\0')
 		link_fail(link, failed->code, "%s", failed->text);
 	else
-		link_fail(link, failed->code, "it ended the job, and said only '%s'", failed->code);
+		link_fail(link, failed->code, "it ended the job without a reason, with code '%s'",
+		          failed->code);
 }
 
 static bool at_door(const struct link *link)
@@ -42,7 +43,7 @@ static bool at_door(const struct link *link)
 	return link->config.world == 0;
 }
 
-/* The connection stands. JOIN goes out as it would after HELLO; at the door it is a member's, who says STAY alone. */
+/* Takes over a connection. JOIN goes out as after HELLO, but not at the door, where a member only sends STAY. */
 static void link_carry(struct link *link, const struct link *from)
 {
 	link->heard_us = from->heard_us;
@@ -52,8 +53,7 @@ static void link_carry(struct link *link, const struct link *from)
 	link->carried = true;
 	link->send = at_door(link) ? 0 : SEND_JOIN;
 	if (at_door(link))
-		link->silence_us =
-			from->silence_us; /* of the job, as long as the connection stands */
+		link->silence_us = from->silence_us; /* The job's, for this connection. */
 	link->config.from = NULL;
 	if (from->next_failed.kind == CONTROL_FAILED)
 		link_over(link, &from->next_failed);
@@ -82,18 +82,18 @@ int link_open(const struct link_config *config, uint64_t now_us, struct link **o
 void link_close(struct link *link)
 {
 	if (link != NULL)
-		explicit_bzero(link, sizeof(*link)); /* keys */
+		explicit_bzero(link, sizeof(*link)); /* It holds keys. */
 	free(link);
 }
 
-/* ---- what is known ---- */
+/* ---- queries ---- */
 
 const struct control_message *link_welcome(const struct link *link)
 {
 	return link->state == LINK_PROBING ? &link->welcome : NULL;
 }
 
-/* It stands, although the job has ended: the aggregator may say how those who are left continue. */
+/* The membership has ended, but the connection is open: the aggregator may name the next membership. */
 static bool link_told(const struct link *link)
 {
 	return link->state == LINK_FAILED && link->failed.kind == CONTROL_FAILED &&
@@ -144,7 +144,8 @@ const struct control_message *link_next(const struct link *link)
 static void hello_take(struct link *link, const struct control_message *message)
 {
 	if (message->version != WIRE_VERSION) {
-		link_fail(link, "version", "it speaks version %u of the protocol, we speak %u",
+		link_fail(link, "version",
+		          "it speaks version %u of the protocol, this worker speaks %u",
 		          message->version, WIRE_VERSION);
 	} else {
 		link->drains = message->drains;
@@ -153,8 +154,8 @@ static void hello_take(struct link *link, const struct control_message *message)
 }
 
 /*
- * The machines write and compare tokens, which do not leave us. They have to be some: streams wait
- * differently on each worker by their token.
+ * With a key, tokens never leave this worker, but the machines still write and compare them. Each worker needs a
+ * different one, because streams derive their waiting times from it.
  */
 static bool keys_make(struct link *link)
 {
@@ -228,12 +229,12 @@ static void start_take(struct link *link, const struct control_message *message)
 		return;
 	link->start = *message;
 	link->state = LINK_RUNNING;
-	link->late[0] = '\0'; /* said of those who have come now */
+	link->late[0] = '\0'; /* It was about workers that have come. */
 	path_init(&link->path, link->welcome.channel_count, message->payload,
 	          control_path_us(link->silence_us, (uint64_t)link->welcome.stall_ms * 1000));
 }
 
-/* Another attempt may succeed. Whoever waits at the decider has time. */
+/* Returns whether another attempt may succeed. A worker at the door may retry more often. */
 static bool passes(const struct link *link, const char *code)
 {
 	static const char *const codes[] = {"connections", "jobs", "shutdown", "timeout"};
@@ -251,7 +252,7 @@ static void failed_take(struct link *link, const struct control_message *message
 
 	link_over(link, message);
 	if (was == LINK_JOINING && passes(link, message->code))
-		link->state = LINK_JOINING; /* until the connection ends: see link_again() */
+		link->state = LINK_JOINING; /* Then link_again() may retry. */
 }
 
 void link_connected(struct link *link, uint64_t now_us)
@@ -260,8 +261,8 @@ void link_connected(struct link *link, uint64_t now_us)
 }
 
 /*
- * 5.2: "It heeds one plain line, a failed: its attempt has ended". From anybody else, all that it can do is what a cut
- * would.
+ * 5.2: "It heeds one plain line, a failed: its attempt has ended". A forged line can do no more than cut the
+ * connection.
  */
 void link_plain(struct link *link, const char *line)
 {
@@ -279,12 +280,13 @@ void link_plain(struct link *link, const char *line)
 		failed_take(link, &message);
 	} else {
 		link_fail(link, "key",
-		          "it runs with --insecure-no-key and cannot prove who it is: give it the "
-		          "key, or leave it out here too and set WINNOW_INSECURE_NO_KEY=1");
+		          "it runs with --insecure-no-key, but this worker has a key: give it the "
+		          "key, "
+		          "or give this worker none and set WINNOW_INSECURE_NO_KEY=1");
 	}
 }
 
-/* At the door. MEMBERS.md 3: "After stay, lines of the membership before mean nothing" */
+/* MEMBERS.md 3: "After stay, lines of the membership before mean nothing" */
 static void door_take(struct link *link, const struct control_message *message)
 {
 	if (message->kind == CONTROL_NEXT)
@@ -303,7 +305,7 @@ void link_secured(struct link *link, const struct seal_key *own)
 void link_refused(struct link *link)
 {
 	link_fail(link, "key",
-	          "wrong key for job '%.*s': give the one that the aggregator has in its "
+	          "wrong key for job '%.*s': give this worker the key that is in the aggregator's "
 	          "--key-file",
 	          (int)message_name_base(link->job), link->job);
 }
@@ -349,7 +351,7 @@ void link_gone(struct link *link, const char *reason)
 {
 	link->closed = true;
 	if (link->state == LINK_JOINING && *link->error != '\0')
-		link->state = LINK_FAILED; /* it has said why */
+		link->state = LINK_FAILED; /* With the aggregator's reason. */
 	else
 		link_fail(link, "gone", "%s", reason);
 }
@@ -398,7 +400,7 @@ bool link_pings(const struct link *link, uint64_t now_us)
 	return now_us >= link->ping_due_us && (link->state != LINK_FAILED || link_told(link));
 }
 
-/* Not before JOIN, which waits for HELLO. */
+/* STAY goes out after JOIN, which waits for HELLO. */
 static bool stays_now(const struct link *link)
 {
 	return (link->send & SEND_STAY) && link->ping_due_us != NEVER;
@@ -410,7 +412,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 
 	if (send_take(link, SEND_JOIN)) {
 		join_fill(link, &message);
-		link->ping_due_us = now_us + link->silence_us / 4; /* JOIN is the first line */
+		link->ping_due_us = now_us + link->silence_us / 4; /* No PING comes before JOIN. */
 	} else if (send_take(link, SEND_READY)) {
 		message.kind = CONTROL_READY;
 		message.payload = link->ready;
@@ -439,7 +441,7 @@ char *link_take_line(struct link *link, uint64_t now_us)
 void link_doing(struct link *link, uint32_t open, uint64_t tag)
 {
 	if (open == 0 || tag != link->ping.tag)
-		link->late[0] = '\0'; /* said of another operation */
+		link->late[0] = '\0'; /* It was about another operation. */
 	link->ping.open = open;
 	link->ping.tag = tag;
 }
@@ -486,7 +488,7 @@ void link_unseal(const struct link *link, const void *data, uint32_t bytes, uint
 
 /* ---- knocking ---- */
 
-/* Datagrams pass: anything else to wait for has arrived, or will not arrive. */
+/* Probing is over when datagrams pass and a PROBE has come or is not expected any more. */
 static void probing_look(struct link *link)
 {
 	if (link->state == LINK_PROBING && link->knock.done) {
@@ -606,10 +608,10 @@ uint64_t link_deadline_lines(const struct link *link)
 		return NEVER;
 	if ((link->send & (SEND_READY | SEND_PATH)) || stays_now(link) ||
 	    ((link->send & SEND_ABORT) && link_stands(link)))
-		return 0; /* they may be due although nothing has arrived */
+		return 0; /* These lines may wait to be sent. */
 	if (link->heard_us != NEVER) {
 		sooner(&due_us, link->heard_us + link->silence_us);
-		sooner(&due_us, link->ticked_us + link->silence_us / 4); /* or we stood still */
+		sooner(&due_us, link->ticked_us + link->silence_us / 4); /* For times_look(). */
 	}
 	if (link->state == LINK_FAILED)
 		return due_us;
@@ -630,18 +632,18 @@ uint64_t link_deadline(const struct link *link)
 	return due_us;
 }
 
-/* Connected, and no HELLO has come. */
+/* It is connected, but no HELLO has come. */
 static bool is_mute(const struct link *link)
 {
 	return link->heard_us != NEVER && link->ping_due_us == NEVER;
 }
 
-#define MUTE_HINT ": is this the port of winnowd's --listen, not that of --metrics?"
+#define MUTE_HINT ": check that this is the port of winnowd's --listen, and read winnowd's log"
 
 const char *link_awaits(const struct link *link)
 {
 	static const char *const texts[] = {
-		[LINK_JOINING] = "not all workers have come",
+		[LINK_JOINING] = "not all workers have joined",
 		[LINK_PROBING] = "no datagrams come back from its data port",
 		[LINK_PROBED] = "no datagrams come back from another aggregator",
 		[LINK_WAITING] =
@@ -651,12 +653,12 @@ const char *link_awaits(const struct link *link)
 
 	assert(link->state < LINK_RUNNING);
 	if (is_mute(link))
-		return "it takes connections, and says nothing" MUTE_HINT;
+		return "it accepts connections, but sends nothing" MUTE_HINT;
 	if (link->heard_us != NEVER && link->state == LINK_JOINING && at_door(link))
 		return link->stay.kind != 0 ? "it waits for the other members, or for one that has "
 		                              "the job's state"
-		                            : "nobody has let it in: does a job of this name run, "
-		                              "and call admit()?";
+		                            : "no member has admitted this worker; check that a "
+		                              "job of this name runs and calls admit()";
 	if (link->heard_us == NEVER)
 		return "it has not answered";
 	return *link->late != '\0' && link->state != LINK_PROBING && link->state != LINK_PROBED
@@ -664,7 +666,7 @@ const char *link_awaits(const struct link *link)
 	               : texts[link->state];
 }
 
-/* What we did not look at while we stood still may have come. */
+/* If this process stood still, lines may have come that it has not read yet, so it is not silence. */
 static void times_look(struct link *link, uint64_t now_us)
 {
 	if (link->heard_us != NEVER)
@@ -678,7 +680,7 @@ void link_tick(struct link *link, uint64_t now_us)
 	times_look(link, now_us);
 	if ((link_told(link) || waits_at_door(link)) && link->heard_us != NEVER &&
 	    now_us - link->heard_us >= link->silence_us)
-		link->closed = true; /* at the door another connection may be heard */
+		link->closed = true; /* At the door another connection may work. */
 	if (link->state == LINK_FAILED || link->closed)
 		return;
 	if (link->heard_us != NEVER && now_us - link->heard_us >= link->silence_us)
@@ -689,5 +691,5 @@ void link_tick(struct link *link, uint64_t now_us)
 		          (double)link->config.join_us / 1e6, link_awaits(link));
 	else if (now_us >= link->verdict_due_us)
 		link_fail(link, "path",
-		          "no datagrams come back from its data port, and it does not say why");
+		          "no datagrams come back from its data port, and it gives no reason");
 }

@@ -10,20 +10,20 @@
 
 #include "client/worker/array.h"
 
-/* One segment of one shard: the union's blocks in it, in ascending order. */
+/* The blocks of the union in a segment of one shard, in ascending order. */
 struct rows_chunk {
 	uint8_t *values;
 	uint32_t count;
 	uint64_t blocks[];
 };
 
-/* For sorting what the caller gives in any order. */
+/* Sorts blocks that the caller gives in any order. */
 struct rows_place {
 	uint64_t block;
 	uint64_t place;
 };
 
-/* Of numbers of blocks, which places begin with as well. */
+/* Compares block numbers, or places, because these begin with a block number. */
 static int block_compare(const void *a, const void *b)
 {
 	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -31,15 +31,15 @@ static int block_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* ---- what is sent ---- */
+/* ---- the list to send ---- */
 
 static const char *wrong_index(const struct rows_input *input, int64_t index)
 {
 	if (index < 0 || (uint64_t)index >= input->elems ||
 	    input->elems - (uint64_t)index < input->block_elems)
-		return "an index is outside of the tensor";
+		return "an index is outside the tensor";
 	if ((uint64_t)index % input->block_elems != 0)
-		return "an index is no multiple of block_length";
+		return "an index is not a multiple of block_length";
 	return NULL;
 }
 
@@ -51,7 +51,7 @@ static bool is_ascending(const struct winnow_rows *rows)
 	return true;
 }
 
-/* A copy of the values in ascending order. */
+/* Copies the values in ascending order of blocks. */
 static int sort_blocks(struct winnow_rows *rows, const struct rows_input *input, const char **why)
 {
 	struct rows_place *places = malloc(rows->count * sizeof(*places));
@@ -68,7 +68,7 @@ static int sort_blocks(struct winnow_rows *rows, const struct rows_input *input,
 	qsort(places, rows->count, sizeof(*places), block_compare);
 	for (uint64_t i = 0; i < rows->count; i++) {
 		if (i > 0 && places[i].block == places[i - 1].block) {
-			*why = "an index is there twice";
+			*why = "an index is given twice";
 			err = -EINVAL;
 		}
 		rows->blocks[i] = places[i].block;
@@ -138,9 +138,9 @@ static uint64_t place_of(const uint64_t *blocks, uint64_t count, uint64_t block)
 	return (uint64_t)(at - blocks);
 }
 
-/* ---- what was received ---- */
+/* ---- the received list ---- */
 
-/* The shard whose next block is the smallest; shard_count: none is left. */
+/* The shard whose next block is the smallest, or shard_count if none is left. */
 static uint32_t next_shard(const struct winnow_rows *rows, struct rows_chunk *const *chunks,
                            const uint32_t *taken)
 {
@@ -176,9 +176,9 @@ void rows_read(const struct winnow_rows *rows, int64_t *index, void *values)
 	}
 }
 
-/* ---- as the machines reach it ---- */
+/* ---- the calls of the machines ---- */
 
-/* Makes room for the result, if that is a list. */
+/* Allocates the chunks if the result is a list. */
 static int list_begin(struct allreduce *task)
 {
 	struct winnow_rows *rows = task->access_state;
@@ -234,7 +234,7 @@ static void list_push(const struct allreduce *task, const struct access_frame *f
 	blocks_push(task, frame, out, list_from);
 }
 
-/* Room for the result of a segment of one shard. */
+/* Allocates the result of a segment of one shard. */
 static int gather_plan(struct allreduce *task, const struct access_frame *plan)
 {
 	struct winnow_rows *rows = task->access_state;

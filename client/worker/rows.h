@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rows.h - the tensor of one operation, given as a list of its non-zero blocks
+ * rows.h - the tensor of an operation, given as a list of its non-zero blocks
  *
  * A worker sends a list of block numbers and their values. It receives a whole tensor, or another
- * such list, which grows as plans tell what the union holds. On the wire nothing differs from an
- * operation on the whole tensor. Pure; one thread at a time.
+ * such list, which grows as plans define the union. On the wire this is the same as an operation on
+ * the whole tensor. Pure; one thread at a time.
  */
 #ifndef CLIENT_ROWS_H
 #define CLIENT_ROWS_H
@@ -19,18 +19,18 @@
 struct rows_chunk;
 
 struct winnow_rows {
-	_Atomic uint32_t holders; /* the last holder calls rows_close() */
+	_Atomic uint32_t holders; /* The number of holders. The last one to close it frees it. */
 
-	/* What is sent. */
-	uint64_t *blocks;      /* [count] ascending */
-	const uint8_t *values; /* [count] blocks, in that order */
-	void *sorted;          /* `values`, when they are a copy of our own */
+	/* The list to send. */
+	uint64_t *blocks;      /* [count] block numbers, ascending. */
+	const uint8_t *values; /* [count] blocks in that order. */
+	void *sorted;          /* `values` if they are our own sorted copy; otherwise NULL. */
 	uint64_t count;
-	uint64_t cursor; /* blocks before it have been announced */
+	uint64_t cursor; /* Blocks before this one have been announced. */
 
-	/* What is received, if as a list. */
+	/* The received list, if `gather`. */
 	bool gather;
-	uint64_t found; /* blocks of all chunks */
+	uint64_t found; /* The number of blocks in all chunks. */
 	uint32_t block_bytes;
 	uint32_t shard_count;
 	uint32_t chunk_count;
@@ -38,9 +38,8 @@ struct winnow_rows {
 };
 
 /*
- * rows_open - `block_count` blocks of block_elems elements; block i begins at element index[i].
- * `values` is used until the operation is done. -EINVAL: an index is negative, beyond `elems`,
- * no multiple of block_elems, or there twice; *why says which of these. -ENOMEM.
+ * `block_count` blocks of block_elems elements. Block i begins at element index[i]. `values` must stay
+ * until the operation is done.
  */
 struct rows_input {
 	const void *values;
@@ -48,19 +47,23 @@ struct rows_input {
 	uint64_t block_count;
 	uint32_t block_elems;
 	uint32_t elem_bytes;
-	uint64_t elems; /* of the whole tensor */
+	uint64_t elems; /* Elements of the whole tensor. */
 	bool gather;
 };
+/*
+ * Fails with -EINVAL and a reason in *why if an index is negative, beyond `elems`, not a multiple of block_elems, or
+ * repeated; or with -ENOMEM.
+ */
 int rows_open(const struct rows_input *input, struct winnow_rows **out, const char **why);
 
-/* rows_open() has one holder; the last of them to close it frees it. NULL is fine for rows_close(). */
+/* rows_open() makes one holder. The last holder to close the rows frees them. rows_close() accepts NULL. */
 void rows_hold(struct winnow_rows *rows);
 void rows_close(struct winnow_rows *rows);
 
-/* rows_read - all that was received, by ascending block: [found] numbers, [found] blocks. */
+/* Writes the received blocks in ascending order: [found] numbers and [found] blocks. */
 void rows_read(const struct winnow_rows *rows, int64_t *index, void *values);
 
-/* rows_access - how the machines reach `rows`, the access_state of an operation; NULL: its arrays. */
+/* Returns the access for an operation with `rows` as access_state; array_access if it is NULL. */
 const struct access *rows_access(const struct winnow_rows *rows);
 
 #endif /* CLIENT_ROWS_H */

@@ -92,7 +92,7 @@ static const char *code_of(const struct session *s, enum winnow_result result)
 	}
 }
 
-/* End everything for the reason in s->error, and tell the aggregators other than `except` this. */
+/* Ends everything with the reason in s->error, and tells `told` to all aggregators but `except`. */
 static void session_end(struct session *s, uint32_t except, enum winnow_result result,
                         const char *code, const char *told)
 {
@@ -120,7 +120,7 @@ __attribute__((format(printf, 4, 5))) static void session_end_with(struct sessio
 	session_end(s, except, result, code_of(s, result), s->error);
 }
 
-/* A member at the door: the others have gone on without it, or its membership, which had not ended there, has for good. */
+/* A member at the door came too late: the others have continued without it, or the job has ended. */
 static bool overtaken(const struct session *s)
 {
 	static const char *const codes[] = {"running", "stalled", "moved", "aborted"};
@@ -171,7 +171,7 @@ static struct stream_config stream_config_of(const struct session *s, uint32_t l
 	};
 }
 
-/* What aggregators grant we reserve. They may be anybody who has the key, or without one anybody. */
+/* We reserve memory for what aggregators grant, and they may not be trustworthy, so it is limited. */
 static bool session_fits(struct session *s, const struct stream_config configs[], uint32_t total)
 {
 	uint64_t wanted = 0, limit = s->config.bytes_max;
@@ -182,14 +182,14 @@ static bool session_fits(struct session *s, const struct stream_config configs[]
 		return true;
 	session_end_with(
 		s, s->link_count, WINNOW_ERR_MEMORY,
-		"the aggregators' --op-slots, --segments-ahead, --threads and windows take "
-		"%" PRIu64 " MB of memory here, %" PRIu64 " are allowed (memory_mb, "
-		"WINNOW_MEMORY_MB)",
+		"the aggregators' --op-slots, --segments-ahead, --threads and windows need "
+		"%" PRIu64 " MB of memory on this worker, but only %" PRIu64
+		" are allowed (memory_mb, WINNOW_MEMORY_MB)",
 		(wanted + (1 << 20) - 1) >> 20, limit >> 20);
 	return false;
 }
 
-/* All links run: the engine begins. */
+/* Opens the engine when all links run. */
 static void session_start(struct session *s)
 {
 	struct stream_config *configs;
@@ -203,10 +203,10 @@ static void session_start(struct session *s)
 	}
 	s->first_stream[s->link_count] = total;
 	if (total > WIRE_SHARDS_MAX) {
-		session_end_with(
-			s, s->link_count, WINNOW_ERR_INVALID,
-			"the aggregators have %u threads in all, at most %u can share a tensor",
-			total, WIRE_SHARDS_MAX);
+		session_end_with(s, s->link_count, WINNOW_ERR_INVALID,
+		                 "the aggregators have %u threads together, but at most %u can "
+		                 "share a tensor: lower their --threads",
+		                 total, WIRE_SHARDS_MAX);
 		return;
 	}
 	configs = calloc(total, sizeof(*configs));
@@ -225,7 +225,7 @@ static void session_start(struct session *s)
 		break;
 	case -EINVAL:
 		session_end_with(s, s->link_count, WINNOW_ERR_PROTOCOL,
-		                 "the aggregators do not agree on the datagram's size");
+		                 "the aggregators do not agree on the size of datagrams");
 		break;
 	default:
 		session_end_with(s, s->link_count, WINNOW_ERR_MEMORY, "out of memory");
@@ -284,7 +284,7 @@ uint64_t session_tokens(const struct session *session)
 	uint64_t tokens = 0;
 
 	for (uint32_t i = 0; i < session->link_count; i++)
-		tokens ^= session->links[i]->welcome.group_token; /* with a key: the seed's */
+		tokens ^= session->links[i]->welcome.group_token; /* Random either way. */
 	return tokens;
 }
 
@@ -344,7 +344,7 @@ static bool stream_named(const struct session *s, uint32_t link, uint16_t channe
 	return known;
 }
 
-/* 2.4: "edge is the lower half of a 64-bit number: ack and base, counted on where 32 bits wrap"; 0 at first. */
+/* 2.4: "edge is the lower half of a 64-bit number: ack and base, counted on where 32 bits wrap". It begins at 0. */
 static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel)
 {
 	uint32_t stream;
@@ -354,7 +354,7 @@ static uint64_t edge_of(const struct session *s, uint32_t link, uint16_t channel
 	return stream_edge(s->engine->streams[stream]);
 }
 
-/* What this worker alone is told of, or has no memory for, the others must not wait for. */
+/* Ends the job, because the others must not wait for an operation that only this worker knows has failed. */
 static void operation_failed(struct session *s, const struct allreduce *task)
 {
 	char text[CONTROL_TEXT_BYTES];
@@ -410,7 +410,7 @@ int session_submit(struct session *session, struct allreduce *task, uint64_t now
 
 /* ---- out ---- */
 
-/* How the paths to aggregators [first, end) do; where one alone counts it is the slowest. */
+/* Fills in the state of the paths to aggregators [first, end). Single values are those of the slowest path. */
 static void seen_fill(const struct session *s, uint32_t first, uint32_t end,
                       struct control_seen *out)
 {
@@ -465,7 +465,9 @@ bool session_work(struct session *session, uint64_t now_us)
 
 /* ---- time ---- */
 
-/* 11.3: "when no PLAN or RESULT has come for a silence time more": the aggregators know who is missing. */
+/*
+ * 11.3: "when no PLAN or RESULT has come for a silence time more". The aggregators, which know the cause, come first.
+ */
 static uint64_t operation_due_us(const struct session *s)
 {
 	if (s->state != SESSION_RUNNING || s->engine->open == 0)
@@ -508,7 +510,7 @@ const char *session_late(const struct session *session)
 	return "";
 }
 
-/* What came and was not taken, for a line that says what is missing: it may be the same. "": nothing. */
+/* Writes the datagrams that were dropped, or "", for an error about missing ones: they may be the same. */
 static const char *drops_text(const struct session *s, char *text, size_t room)
 {
 	uint64_t seals = 0, senseless = s->malformed;
@@ -523,14 +525,14 @@ static const char *drops_text(const struct session *s, char *text, size_t room)
 	*text = '\0';
 	if (seals + senseless > 0)
 		snprintf(text, room,
-		         "; %llu datagrams came and were not taken: %llu had a wrong seal or "
-		         "token, %llu made no sense",
+		         "; %llu datagrams came and were dropped: %llu had a wrong seal or token, "
+		         "%llu made no sense",
 		         (unsigned long long)(seals + senseless), (unsigned long long)seals,
 		         (unsigned long long)senseless);
 	return text;
 }
 
-/* On a network that is shared. CONGESTION.md 7: "It does not while it checks the path (11.5)" */
+/* CONGESTION.md 7: "It does not while it checks the path (11.5)" */
 static void breakers_look(struct session *s, uint64_t now_us)
 {
 	struct breaker_verdict found;
@@ -548,8 +550,9 @@ static void breakers_look(struct session *s, uint64_t now_us)
 		session_end_with(
 			s, s->link_count, WINNOW_ERR_ABORTED,
 			"%.0f %% of the datagrams of rank %u %s aggregator %s were lost for %.0f s "
-			"(%llu of %llu): too much for a network that others use; if it is yours "
-			"alone: WINNOW_NETWORK=private%s",
+			"(%llu of %llu), which is too much for a shared network; if nobody else "
+			"uses "
+			"it, set WINNOW_NETWORK=private%s",
 			100 * (double)found.lost / (double)found.packets, s->links[i]->config.rank,
 			found.in ? "from" : "to", s->names[i], (double)found.for_us / 1e6,
 			(unsigned long long)found.lost, (unsigned long long)found.packets,
@@ -578,11 +581,11 @@ void session_tick(struct session *session, uint64_t now_us)
 		session_end_with(session, session->link_count, WINNOW_ERR_MEMBERS,
 		                 "%s while an operation needed it", session_who_left(session));
 	else
-		session_end_with(
-			session, session->link_count, WINNOW_ERR_TIMEOUT,
-			"no operation has come forward for %.1f s, and no aggregator says why%s",
-			(double)(session->stall_us + session->silence_us) / 1e6,
-			drops_text(session, drops, sizeof(drops)));
+		session_end_with(session, session->link_count, WINNOW_ERR_TIMEOUT,
+		                 "no operation has made progress for %.1f s, and no aggregator "
+		                 "gives a reason%s",
+		                 (double)(session->stall_us + session->silence_us) / 1e6,
+		                 drops_text(session, drops, sizeof(drops)));
 }
 
 bool session_busy(const struct session *session)
@@ -657,7 +660,7 @@ void session_move(struct session *session, bool keeps)
 		return;
 	}
 	/* MEMBERS.md 2: "unless operations are under way, sends ABORT with code moved, which ends the job" */
-	snprintf(session->error, sizeof(session->error), "it has gone on to another membership");
+	snprintf(session->error, sizeof(session->error), "it has continued in another membership");
 	session_end(session, keeps ? 0 : session->link_count, WINNOW_ERR_MEMBERS, "moved",
 	            session->error);
 }

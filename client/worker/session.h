@@ -2,10 +2,10 @@
 /*
  * session.h - everything that a worker does, as one machine without I/O
  *
- * One link for each aggregator, and, once all links run, the engine over all their channels.
- * Whatever ends one link ends the session: its operations fail, the other aggregators are told, and
- * one line says why. The communicator (comm.c) brings sockets and a clock; the simulation brings
- * its own. One thread; nothing blocks.
+ * It has one link for each aggregator and, once all links run, an engine over all their channels.
+ * When one link ends, the session ends: its operations fail, it tells the other aggregators, and has
+ * one line with the reason. The communicator (comm.c) provides sockets and a clock, and the simulation
+ * provides its own. One thread; nothing blocks.
  */
 #ifndef CLIENT_SESSION_H
 #define CLIENT_SESSION_H
@@ -19,14 +19,14 @@
 struct session;
 
 struct session_config {
-	const struct link_config *links; /* [link_count]: the same but for `place` and `from` */
-	const char *const *names;        /* [link_count] "host:port", for error texts */
+	const struct link_config *links; /* [link_count]; only `place` and `from` differ. */
+	const char *const *names;        /* [link_count] "host:port", for error texts. */
 	uint32_t link_count;
 	struct bitmap_pool *pool;
 	const struct bitmap_engine *bitmap;
-	uint64_t bytes_max;   /* of memory that what the aggregators grant may take; 0: no limit */
-	bool private_network; /* nobody else uses it: queues may be long, and loss ends nothing */
-	/* What STAY says of memberships before: `begun`, `of`. With world 0 all of it; kind 0: it is a newcomer. */
+	uint64_t bytes_max;   /* The most memory for what aggregators grant; 0: no limit. */
+	bool private_network; /* Nobody else uses it: queues may be long, and loss ends nothing. */
+	/* The STAY to send at the door; kind 0 for a newcomer. Otherwise only `begun` and `of` are used. */
 	struct control_message stay;
 };
 
@@ -36,95 +36,92 @@ int session_open(const struct session_config *config, uint64_t now_us, struct se
 void session_close(struct session *session);
 
 enum session_state session_state(const struct session *session);
-enum winnow_result session_result(const struct session *session); /* when failed */
-const char *session_error(const struct session *session);         /* one line; "" if none */
+enum winnow_result session_result(const struct session *session); /* Valid after a failure. */
+const char *session_error(const struct session *session);         /* A line, or "". */
 
 /*
- * The link to aggregator `index`, for what concerns it alone. Its lines, datagrams and end go through the session,
- * as they concern all.
+ * The link to aggregator `index`, for calls that concern it alone. Its lines, datagrams and end go through the session,
+ * because they concern all links.
  */
 struct link *session_link(const struct session *session, uint32_t index);
 
-/* What its aggregators have agreed to, together; once it runs. */
+/* The terms of its aggregators together. Valid while it runs. */
 struct session_shape {
-	bool fast;               /* all add int32 frames in the kernel */
-	uint32_t channels;       /* of all */
-	uint32_t payload;        /* of a datagram */
-	uint32_t window;         /* frames of the largest */
-	uint32_t op_slots;       /* operations under way at a time, the fewest */
-	uint32_t segments_ahead; /* of one operation, likewise */
+	bool fast;               /* All aggregators add int32 frames in the kernel. */
+	uint32_t channels;       /* The channels of all aggregators. */
+	uint32_t payload;        /* Bytes of a datagram. */
+	uint32_t window;         /* Frames of the largest window. */
+	uint32_t op_slots;       /* The fewest operations that may be under way. */
+	uint32_t segments_ahead; /* The fewest segments of an operation that may be under way. */
 };
 struct session_shape session_shape(const struct session *session);
 
-/* Of the job on all aggregators, in one number; when it runs. */
+/* A number that identifies the membership on all aggregators. Valid while it runs. */
 uint64_t session_tokens(const struct session *session);
 
-/* Before each datagram to or from aggregator `index` stand so many bytes: WIRE_ETHERNET_BYTES by IPv4. */
+/* Sets the bytes of headers before each datagram to or from aggregator `index`; by default those of IPv4. */
 void session_headers(struct session *session, uint32_t index, uint32_t bytes);
 
-/* In: a line, the end of a connection, a datagram of aggregator `index`. */
+/* Input from aggregator `index`: a control line, the end of a connection, a datagram. */
 void session_line(struct session *session, uint32_t index, const char *line, uint64_t now_us);
 void session_gone(struct session *session, uint32_t index, const char *reason);
-/* The same without the security that was wanted: link_plain(), link_refused(). */
+/* Input from a connection that could not be secured: link_plain(), link_refused(). */
 void session_plain(struct session *session, uint32_t index, const char *line);
 void session_refused(struct session *session, uint32_t index);
 void session_unreachable(struct session *session, uint32_t index, const char *reason);
 void session_datagram(struct session *session, uint32_t index, const struct arrival *in,
                       uint64_t now_us);
 
-/*
- * session_submit - see engine_submit(). After a failure returns its result. Before the session
- * runs, operations are not accepted (INVALID).
- */
+/* See engine_submit(). Returns INVALID before the session runs, and the session's result after a failure. */
 int session_submit(struct session *session, struct allreduce *task, uint64_t now_us);
 
-/* Out, to aggregator `index`: control lines (malloc'ed, the caller frees), and datagrams. */
+/* Output to aggregator `index`: control lines, which the caller frees, and datagrams. */
 char *session_take_line(struct session *session, uint32_t index, uint64_t now_us);
 bool session_pull(struct session *session, uint32_t index, uint64_t now_us, struct packet_out *out);
-bool session_work(struct session *session, uint64_t now_us); /* see engine_work() */
+bool session_work(struct session *session, uint64_t now_us); /* See engine_work(). */
 uint64_t session_deadline(const struct session *session);
-void session_tick(struct session *session, uint64_t now_us); /* at the deadline */
+void session_tick(struct session *session, uint64_t now_us); /* Call at the deadline. */
 
-/* Nothing under way, everything acknowledged by all; operations under way or queued. */
+/* Quiet: nothing is under way, and everything is acknowledged. Busy: operations are under way or queued. */
 bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);
 
 /*
- * How a worker continues, after a failure with those who are left, or at a boundary with newcomers: it closes this
- * session, waits in another one at the decider's door (world 0), says STAY there, and goes where link_next() says.
- * Either has the connection to the decider from the one before it, if that stands. MEMBERS.md.
+ * A worker continues after a failure with the remaining workers, or at a boundary with newcomers. It closes this
+ * session, waits in another one at the decider's door (world 0), sends STAY there, and joins the membership of
+ * link_next(). Each session takes over the open connection to the decider from the one before. MEMBERS.md.
  */
 
-/* What STAY says of this membership, and which aggregators are lost to it; at the door what it has said there. */
+/* Makes the STAY for this membership, with the aggregators that are lost to it; at the door returns the one there. */
 void session_stay(const struct session *session, struct control_message *out);
 
-/* Places of the aggregators that drain. */
+/* The places of the aggregators that drain, as bits. */
 uint64_t session_drains(const struct session *session);
 
-void session_says(struct session *session, const char *text); /* to all aggregators: link_says() */
+void session_says(struct session *session, const char *text); /* link_says() on all links. */
 void session_leave(struct session *session);
 void session_abort(struct session *session, const char *text);
-/* To another membership, for which the connection to the decider is kept or not: this one ends, for all. */
+/* Ends this membership for all, to continue in another one. `keeps`: the connection to the decider stays open. */
 void session_move(struct session *session, bool keeps);
 
-/* session_fail - end everything, here with `result` and everywhere with the line `text`. */
+/* Ends everything, here with `result` and for all workers with the line `text`. */
 void session_fail(struct session *session, enum winnow_result result, const char *text);
 
-/* The largest datagram that has passed to and from all aggregators; 0: it has never run. */
+/* The largest datagram that has passed to and from all aggregators, or 0 if the session has never run. */
 uint32_t session_passes(const struct session *session);
 
 /*
- * session_own_queue - how many bytes may wait in this host before they leave it, as far as windows would let them:
- * a millisecond's, or four super-packets. UINT32_MAX: nobody else uses the network.
+ * The bytes that may wait in this host before they leave it: those of a millisecond, but at least four super-packets.
+ * UINT32_MAX on a private network.
  */
 uint32_t session_own_queue(const struct session *session);
 
 void session_stats(const struct session *session, struct winnow_stats *out);
 
-/* Which worker has left in good order, in a line; "": none has. */
+/* A line about a worker that has left in good order, or "". */
 const char *session_who_left(const struct session *session);
 
-/* Whom the job waits for, by the first link that says so: see struct link. */
+/* A line about workers that the job waits for, from the first link that has one: see struct link. */
 const char *session_late(const struct session *session);
 
 #endif /* CLIENT_SESSION_H */

@@ -4,12 +4,14 @@ set -euo pipefail
 build=$1 version=$2
 maintainer=${MAINTAINER:-The Winnow authors <winnow@localhost>}
 here=$(dirname "$0")
-arch=$(dpkg --print-architecture)
+. "$here/../target.sh"
+eval "$(dpkg-architecture ${CROSS:+-t "$CROSS"} -s 2>/dev/null)" # Debian's names for the processor, for dpkg's tools
+arch=$DEB_HOST_ARCH
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 stage=$root/stage
 umask 022
-libraries=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+libraries=usr/lib/$DEB_HOST_MULTIARCH
 make --no-print-directory -s install BUILD="$build" PREFIX=/usr LIBDIR="/$libraries" DESTDIR="$stage" >&2
 
 python=$stage/usr/lib/python3/dist-packages/winnow
@@ -21,7 +23,7 @@ install -m 644 docker/systemd/winnowd-xdp.conf "$doc/examples/"
 install -m 644 LICENSE "$doc/copyright"
 find "$stage/usr/share/man" -type f -exec gzip -9n {} +
 find "$stage/usr/bin" "$stage/usr/lib" -maxdepth 3 -type f \( -name 'winnow*' -o -name '*.so*' \) -exec sh -c '
-	for file; do ! head -c 4 "$file" | grep -q ELF || strip --strip-unneeded --remove-section=.comment "$file"; done' sh {} +
+	for file; do ! head -c 4 "$file" | grep -q ELF || "$0" --strip-unneeded --remove-section=.comment "$file"; done' "${CROSS:+$CROSS-}strip" {} +
 install -D -m 644 "$here/lintian-overrides" "$stage/usr/share/lintian/overrides/winnow"
 printf '%s\n' "winnow ($version) unstable; urgency=medium" "" "  * What is new: see the project's history." "" \
 	" -- $maintainer  $(date -R -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}")" | gzip -9n >"$doc/changelog.gz"
@@ -33,7 +35,7 @@ depends() { # folder, find's arguments..: what the ELF files there need
 	local files list
 	mapfile -t files < <(find "$@" -type f -exec sh -c 'head -c 4 "$1" | grep -q ELF' sh {} \; -print 2>/dev/null)
 	[ ${#files[@]} -gt 0 ] || return 0
-	list=$(cd "$root" && dpkg-shlibdeps --ignore-missing-info -l"$stage/$libraries" -O "${files[@]}" 2>"$root/log" | sed -n 's/^shlibs:Depends=//p')
+	list=$(cd "$root" && dpkg-shlibdeps --ignore-missing-info -l"$stage/$libraries" ${SYSROOT:+-S"$SYSROOT"} -O "${files[@]}" 2>"$root/log" | sed -n 's/^shlibs:Depends=//p')
 	[ -n "$list" ] || { cat "$root/log" >&2; exit 1; }
 	echo "$list"
 }

@@ -5,13 +5,14 @@
 set -euo pipefail
 folder=$1
 shift
+. "$(dirname "$0")/../target.sh"
 rm -rf "$folder"/lib*.so.[0-9]* "$folder/licenses"
 mkdir "$folder/licenses"
-ldd "$@" | awk '$2 == "=>" && $3 ~ "^/" { print $1, $3 }' | sort -u |
-	grep -vE '^(lib(c|m|dl|rt|pthread|resolv|util|anl|gcc_s|stdc\+\+|z)\.so|libwinnow\.so|ld-linux)' |
+loads "$@" |
+	grep -vE '^(lib(c|m|dl|rt|pthread|resolv|util|anl|gcc_s|stdc\+\+|z)\.so|libwinnow\.so|/)' |
 	while read -r name path; do
-		cp -L "$path" "$folder/$name"
+		cp -L "$SYSROOT$path" "$folder/$name"
 		# Debian has each library's licence beside its package; elsewhere there is none to be found so simply.
-		package=$(dpkg -S "*/$(basename "$(realpath "$path")")" 2>/dev/null | head -n 1 | cut -d: -f1) || continue
-		[ ! -e "/usr/share/doc/$package/copyright" ] || cp -L "/usr/share/doc/$package/copyright" "$folder/licenses/$package"
+		package=$(dpkg -S "*/$(basename "$(realpath "$SYSROOT$path")")" 2>/dev/null | head -n 1 | cut -d: -f1) || continue
+		[ ! -e "$SYSROOT/usr/share/doc/$package/copyright" ] || cp -L "$SYSROOT/usr/share/doc/$package/copyright" "$folder/licenses/$package"
 	done

@@ -6,6 +6,7 @@
 base_image
 image winnowd winnowd
 image worker winnow-worker
+image_for_both winnowd winnowd-for-both
 if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	image winnowd winnowd:dpdk --build-arg DATAPATH=dpdk
 fi

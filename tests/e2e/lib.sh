@@ -23,6 +23,8 @@
 #   job NAME "HOST=AGGREGATOR .." OPTION..  workers of bench on hosts of hosts_up, rank by rank; with what `own RANK` prints besides.
 #                 `job_ends NAME SECONDS` waits for them: all must end well, or with the STATUS and the PATTERN of expect
 #   has NAME FIELD VALUE..  what each rank's JSON says
+#   need_arm      what `make CROSS=$cross` needs; sets arm, the folder where it builds, and qemu, which runs the result
+#   all_for_arm FOLDER  fails if a program or an object there is for another CPU
 #   scaled COUNT  a number of iterations for some seconds: COUNT, or fewer if something slows them down
 set -uo pipefail
 set -m # every background job is a process group, so that it can be stopped with all its children
@@ -247,6 +249,22 @@ need_namespaces() {
 		exit 77
 	fi
 	ip netns del "wt$$-probe"
+}
+
+cross=aarch64-linux-gnu
+need_arm() {
+	arm=build/$cross
+	qemu=("qemu-${cross%%-*}-static" -L "$PWD/$arm/root")
+	docker/install-packages.sh cross build >"$tmp/arm.out" 2>&1 || fail "$(cat "$tmp/arm.out")"
+	docker/arm64-root.sh "$arm/root" dpdk arm64-check >"$tmp/arm.out" 2>&1 || fail "Debian's headers for Arm: $(tail -n 5 "$tmp/arm.out")"
+}
+all_for_arm() {
+	local file found=0
+	while read -r file; do
+		readelf -h "$file" | seen AArch64 || fail "$file is for another CPU"
+		found=$((found + 1))
+	done < <(find "$1" -type f ! -name '*.bpf.o' -exec sh -c 'head -c 4 "$1" | grep -q ELF' sh {} \; -print)
+	[ $found -gt 2 ] || fail "$found programs and objects in $1"
 }
 
 # Add or remove huge pages of 2 MB; other programs may also use some. Pages that remain at the end are given back.

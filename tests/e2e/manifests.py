@@ -85,6 +85,7 @@ def check_document(document):
         known(where, document["spec"], OPERATOR[document["kind"]])
         return
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    assert "kubernetes.io/arch" not in json.dumps(document), f"{where}: only one kind of CPU"  # images are for both
     spec = document.get("spec", {})
     if "template" in spec:
         check_pod(where, spec["template"]["spec"])

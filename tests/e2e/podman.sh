@@ -3,6 +3,7 @@
 #
 #   pod ARG..        podman; its containers, images and networks are in $BUILD/containers, nobody else's
 #   image NAME TAG ARG..  builds docker/NAME.Dockerfile; says size and seconds. Layers of an earlier run serve again
+#   image_for_both NAME TAG  the same for x86-64 and 64-bit Arm, under one name; in $tmp/arm is the root of the one for Arm
 #   group_image NAME  an image winnow-NAME of Debian with packages.txt's group NAME
 #   debian_program NAME   where it is: installed, or unpacked from the package prometheus, which would start a service if it were installed
 #   container NAME ARG..  runs one in the background, named $net-NAME, gone at the end; network=ns:PATH puts it into a namespace
@@ -71,17 +72,41 @@ base_image() {
 build_options=(--format docker --network host)
 [ "$(nice)" = 0 ] || build_options+=(--cpu-shares 2)
 
-image() {
-	local begun=$SECONDS name=$1 tag=$2
-	shift 2
+built() { # NAME ARG..
+	local name=$1
 	if [ ! -d "$tmp/context" ]; then # what git knows, as a clone has it
 		mkdir "$tmp/context"
 		git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$tmp/context"
 		: >"$tmp/context/build" # what was built here has no place in an image: let it be in the way if it gets there
 	fi
-	pod build "${build_options[@]}" -f "$tmp/context/docker/$name.Dockerfile" --build-arg "DEBIAN=$debian" -t "$tag" "$@" "$tmp/context" \
+	pod build "${build_options[@]}" -f "$tmp/context/docker/$name.Dockerfile" --build-arg "DEBIAN=$debian" "${@:2}" "$tmp/context" \
 		>"$tmp/build-$name.log" 2>&1 </dev/null || fail "cannot build docker/$name.Dockerfile"
+}
+
+image() {
+	local begun=$SECONDS name=$1 tag=$2
+	shift 2
+	built "$name" -t "$tag" "$@"
 	echo "image $tag: $(($(pod image inspect -f '{{.Size}}' "$tag") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
+}
+
+# Podman 4.3 does not know BUILDPLATFORM by itself, and makes containers of its own platform's image alone if it is given the name.
+image_for_both() {
+	local begun=$SECONDS digest image
+	pod rmi "$2" >/dev/null 2>&1
+	built "$1" --manifest "$2" --platform linux/amd64,linux/arm64 --build-arg "BUILDPLATFORM=linux/$(dpkg --print-architecture)"
+	echo "image $2 for two platforms, built in $((SECONDS - begun)) s"
+	pod manifest inspect "$2" >"$tmp/platforms" || fail "$2 is no manifest"
+	digest=$(python3 -c '
+import json, sys
+images = {"{os}/{architecture}".format(**image["platform"]): image["digest"] for image in json.load(sys.stdin)["manifests"]}
+assert sorted(images) == ["linux/amd64", "linux/arm64"], images
+print(images["linux/arm64"])' <"$tmp/platforms") || fail "the platforms of $2"
+	image=$(pod images -a --digests --format '{{.Digest}} {{.ID}}' | awk -v digest="$digest" '$1 == digest { print $2 }')
+	started+=("$net-arm")
+	mkdir "$tmp/arm"
+	{ pod create --name "$net-arm" --no-healthcheck "$image" && pod export "$net-arm" | tar -x -C "$tmp/arm"; } \
+		>"$tmp/export.out" 2>"$tmp/export.err" || fail "cannot unpack $2 for Arm"
 }
 
 group_image() {

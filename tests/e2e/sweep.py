@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""sweep.py BUILD FOLDER STEP KEYLESS - a job of two workers with a reconfiguration, again and again: each time another piece of memory
-is not there, of one worker or of winnowd, once alone and once with all after it: each STEPth with a key, each KEYLESSth without one.
+"""sweep.py BUILD FOLDER STEP KEYLESS - a job of two workers that go on to another membership, again and again: each time the system
+refuses one worker or winnowd another piece of memory, thread or descriptor, once alone and once with all after it. Of memory it refuses
+each STEPth piece with a key, and each KEYLESSth without one; of the rest everything. Then rank 1 dies, and rank 0 goes on alone.
 
-FOLDER has fail.so, of fail_malloc.c, and a key. Every process ends in time, by its own will, and says why; no result is wrong.
+FOLDER has fail.so, of refuse.c, and a key. Every process ends in time, by its own will, and says why; no result is wrong. A thread or a
+descriptor that is refused once does not keep rank 0 from going on alone. (A worker that runs out of memory may end the job.)
 """
 import os
 import random
@@ -18,23 +20,26 @@ from ports import free_port  # noqa: E402
 BUILD, FOLDER, STEP, KEYLESS = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 LIMIT_S = 25
 BEHIND = 2000  # pieces; those before them are for OpenSSL's tables, and end a process at once
-TIMES = {"WINNOW_SILENCE": "2s", "WINNOW_JOIN_TIMEOUT": "5s", "WINNOW_TIMEOUT": "6s", "WINNOW_JOB": "swept"}
+AT_A_TIME = 12  # jobs, which mostly wait
+JOBS = (("moves", 0), ("moves", 2), ("dies", 0))  # and whom the system refuses something: 0 is a worker, 2 is winnowd
+REASON = {"memory": "", "threads": "Resource temporarily unavailable", "descriptors": "Too many open files"}  # which its line has if it fails
+SETTINGS = {"WINNOW_SILENCE": "2s", "WINNOW_JOIN_TIMEOUT": "5s", "WINNOW_TIMEOUT": "6s", "WINNOW_JOB": "swept", "WINNOW_THREADS": "2"}
 
 
-def run(key, victim, at=None, count=None):
-    """A job: what is wrong, or None; and has a process failed? `victim` is 0, a worker, or 2, winnowd."""
-    port = free_port()
-    address = f"127.0.0.1:{port}"
+def run(kind, key, job, at=None, count=None):
+    """One of the JOBS: what is wrong, or None; and has a process failed?"""
+    how, victim = job
+    address, metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     key_options = ["--key-file", key] if key else ["--insecure-no-key"]
     key_of = {"WINNOW_KEY_FILE": key} if key else {"WINNOW_INSECURE_NO_KEY": "1"}
-    fail = {"LD_PRELOAD": f"{FOLDER}/fail.so"} | ({"FAIL_AT": at} if at else {}) | ({"FAIL_COUNT": count} if count else {})
+    fail = {"LD_PRELOAD": f"{FOLDER}/fail.so", "FAIL_WHAT": kind} | ({"FAIL_AT": at} if at else {}) | ({"FAIL_COUNT": count} if count else {})
     environment = lambda number, more: os.environ | more | (fail if victim == number else {})
     start = lambda number, more, *command: subprocess.Popen(command, env=environment(number, more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    daemon = start(2, {}, f"{BUILD}/winnowd", "--listen", address, "--metrics", "no", "--threads", "1", "--join-timeout", "4s", "--drain-timeout", "1s", *key_options)
+    daemon = start(2, {}, f"{BUILD}/winnowd", "--listen", address, "--metrics", metrics, "--threads", "1", "--join-timeout", "4s", "--drain-timeout", "1s", *key_options)
     workers, said, wrong = [], [], None
     try:
         for rank in (0, 1):
-            workers.append(start(rank, {**TIMES, **key_of, "WINNOW_AGGREGATORS": address, "RANK": str(rank), "WORLD_SIZE": "2"}, f"{BUILD}/tests/e2e/sweep"))
+            workers.append(start(rank, {**SETTINGS, **key_of, "WINNOW_AGGREGATORS": address, "RANK": str(rank), "WORLD_SIZE": "2"}, f"{BUILD}/tests/e2e/sweep", how))
         until = time.monotonic() + LIMIT_S
         for process in workers:
             said.append(process.communicate(timeout=max(0.1, until - time.monotonic()))[1])
@@ -42,12 +47,16 @@ def run(key, victim, at=None, count=None):
                 wrong = f"a worker ends with {process.returncode}: {said[-1][-300:]}"
             elif process.returncode == 1 and not said[-1].strip():
                 wrong = "a worker fails without a word"
+            elif process.returncode == 1 and victim == 0 and len(said) == 1 and REASON[kind] not in said[0]:
+                wrong = f"it does not say why: {said[0]}"
+            elif how == "dies" and kind != "memory" and "+" not in (at or "") and "reconfigure:" in said[-1]:
+                wrong = f"it does not go on at the second try: {said[-1]}"
         daemon.terminate()
         said.append(daemon.communicate(timeout=10)[1])
         if daemon.returncode not in ((0, 1, 2) if victim == 2 else (0,)):
             wrong = f"winnowd ends with {daemon.returncode}: {said[-1][-500:]}"
-        elif daemon.returncode != 0 and not said[-1].strip():
-            wrong = "winnowd fails without a word"
+        elif daemon.returncode != 0 and (not said[-1].strip() or REASON[kind] not in said[-1]):
+            wrong = f"winnowd does not say why: {said[-1]}"
         if at is None and any(process.returncode for process in workers):
             wrong = f"without a fault: {said}"
     except subprocess.TimeoutExpired:
@@ -60,31 +69,41 @@ def run(key, victim, at=None, count=None):
     return wrong, any(process.returncode for process in [*workers, daemon])
 
 
+def sweep(pool, kind, secret, job):
+    """Faults, as many of them as end a process, and what is wrong."""
+    counted = f"{FOLDER}/count"
+    wrong, _ = run(kind, secret, job, count=counted)
+    if wrong:
+        sys.exit(wrong)
+    with open(counted) as file:
+        total = int(file.read())
+    step, begin = 1, 1
+    if kind == "memory":
+        step = STEP if secret else KEYLESS
+        begin = max(1, total - BEHIND) + random.randrange(step)
+    faults = [f"{n}{more}" for n in range(begin, total + 1, step) for more in ("", "+")]
+    what = f"{job[0]}, {'winnowd' if job[1] == 2 else 'worker'} {'with' if secret else 'without'} a key"
+    ended, bad = 0, []
+    for at, (wrong, fails) in zip(faults, pool.map(lambda at: run(kind, secret, job, at), faults)):
+        ended += fails
+        if wrong:
+            bad.append(f"{what}, FAIL_WHAT={kind} FAIL_AT={at}: {wrong}")
+    print(f"{what}: {total} {kind}, {len(faults)} faults, of which {ended} end a process, {len(bad)} bad", flush=True)
+    return len(faults), ended, bad
+
+
 def main():
-    bad, runs, failed = [], 0, 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for secret in (f"{FOLDER}/key", None):
-            for victim in (0, 2):
-                counted = f"{FOLDER}/count"
-                wrong, _ = run(secret, victim, count=counted)
-                if wrong:
-                    sys.exit(wrong)
-                with open(counted) as file:
-                    total = int(file.read())
-                step = STEP if secret else KEYLESS
-                begin = max(1, total - BEHIND) + random.randrange(step)
-                faults = [f"{n}{more}" for n in range(begin, total + 1, step) for more in ("", "+")]
-                for at, (wrong, fails) in zip(faults, pool.map(lambda at: run(secret, victim, at), faults)):
-                    failed += fails
-                    if wrong:
-                        bad.append(f"{'winnowd' if victim == 2 else 'worker 0'}, {'with' if secret else 'without'} a key, FAIL_AT={at}: {wrong}")
-                runs += len(faults)
-                print(f"{'winnowd' if victim == 2 else 'worker'} {'with' if secret else 'without'} a key: {total} pieces, {len(faults)} faults, {len(bad)} bad so far", flush=True)
-    print("\n".join(bad[:20]))
-    print(f"{runs} faults, of which {failed} end a process with a line, {len(bad)} bad")
-    if failed < runs / 4:
-        sys.exit("so few would not show that memory is refused at all")
-    sys.exit(bool(bad))
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        for kind in REASON:
+            done = [sweep(pool, kind, secret, job) for job in JOBS for secret in (f"{FOLDER}/key", None)]
+            faults, ended, bad = sum(d[0] for d in done), sum(d[1] for d in done), [line for d in done for line in d[2]]
+            print("\n".join(bad[:20]))
+            print(f"{kind}: {faults} faults, of which {ended} end a process with a line, {len(bad)} bad", flush=True)
+            if ended < faults / 4:
+                sys.exit(f"so few would not show that {kind} are refused at all")
+            if bad:
+                sys.exit(1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,17 +5,13 @@
 # aside: it compiles, and computes for minutes
 # shellcheck disable=SC2001,SC2046,SC2153 # lists; winnowd sets PORT
 . "$(dirname "$0")/lib.sh"
-cross=aarch64-linux-gnu
-docker/install-packages.sh cross build >"$tmp/out" 2>&1 || fail "$(cat "$tmp/out")"
-arm=build/$cross
-docker/arm64-root.sh "$arm/root" >"$tmp/out" 2>&1 || fail "Debian's headers for Arm: $(tail -n 5 "$tmp/out")"
-qemu=(qemu-aarch64-static -L "$arm/root")
+need_arm
 
 # What qemu does not pass to the system: the program that steers datagrams to threads, limits of threads, memory and descriptors.
 # Those of XDP and DPDK need a kernel, and ports, of that CPU.
 lacks='xdp.*|dpdk.*|net|net_udp|limits|pool|comm_peers|connections'
 tests=$(find tests/unit -name "test_*.c" | sed 's|.*/test_||; s|\.c$||' | grep -vxE "$lacks")
-make --no-print-directory -j"$(nproc)" CROSS=$cross WERROR="${WERROR:-}" all "$arm/tests/sim/sim" \
+make --no-print-directory -j"$(nproc)" CROSS="$cross" WERROR="${WERROR:-}" all "$arm/tests/sim/sim" \
 	$(sed "s|^|$arm/tests/unit/test_|" <<<"$tests") >"$tmp/out" 2>&1 || fail "the build: $(grep -v '^  ' "$tmp/out" | tail -n 20)"
 for file in winnowd winnow libwinnow.so winnow-dpdk.so; do
 	readelf -h "$arm/$file" | seen AArch64 || fail "$file is for another CPU"
@@ -37,7 +33,7 @@ timeout 1200 "${qemu[@]}" "$arm/tests/sim/sim" 1 300 >"$tmp/out" 2>&1 || fail "t
 # Jobs of three workers, one of each kind and one more, with an aggregator of either: every element is compared.
 on_arm=("${qemu[@]}" "$arm/winnow") on_x86=("$BUILD/winnow")
 WINNOW_ISA=avx2 "${qemu[@]}" "$arm/winnowd" --insecure-no-key --check 2>"$tmp/out" && fail "an engine of another CPU is taken"
-seen -F "WINNOW_ISA is 'avx2': want one of this CPU's: scalar neon" <"$tmp/out" || fail "$(cat "$tmp/out")"
+seen -F "WINNOW_ISA is 'avx2', but this CPU can run only: scalar neon" <"$tmp/out" || fail "$(cat "$tmp/out")"
 together() { # port options..
 	local port=$1 rank workers=() worker
 	shift

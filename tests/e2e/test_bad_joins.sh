@@ -15,7 +15,7 @@ steady other "WINNOW_KEY_FILE=$tmp/keys"
 sleep 0.5
 
 small=(--size 4K --iters 1 --warmup 0)
-refuses 1 'wants the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' bench "${small[@]}" --insecure-no-key
+refuses 1 'needs the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' bench "${small[@]}" --insecure-no-key
 refuses 1 "wrong key for job 'secret'" bench "${small[@]}" --job secret "${key[@]}"
 refuses 1 "wrong key for job 'bench'" env WINNOW_KEY=not-the-right-one "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
 refuses 1 "wrong key for job 'bench'" env WINNOW_KEY_FILE="$tmp/keys" "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}" --key not-the-right-one
@@ -58,12 +58,12 @@ expect third 10 1 'rank 1 of 2 did not join within 2 s'
 # Without a key. (What raw peers say is in tests/protocol/test_joining.py.)
 kept=$PORT
 winnowd --insecure-no-key --metrics no --job-bytes-max 200K
-refuses 1 'runs with --insecure-no-key and cannot prove who it is' env WINNOW_KEY=some-long-key "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
+refuses 1 'runs with --insecure-no-key, but this worker has a key' env WINNOW_KEY=some-long-key "$BUILD/winnow" bench --aggregators "127.0.0.1:$PORT" "${small[@]}"
 refuses 1 'the job needs [0-9]+ bytes here, 204800 are allowed \(job-bytes-max\)' bench "${small[@]}" --insecure-no-key
 PORT=$kept
 
 # What speaks no TLS is told why by an aggregator with a key, whatever it says.
-for said in '{"type":"join"}\n|it wants the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' 'GET / HTTP/1.1\r\n\r\n|protocol, by TLS with the job.s key'; do
+for said in '{"type":"join"}\n|this aggregator needs the job.s key: set WINNOW_KEY_FILE or WINNOW_KEY' 'GET / HTTP/1.1\r\n\r\n|protocol, by TLS with the job.s key'; do
 	exec 3<>"/dev/tcp/127.0.0.1/$PORT"
 	# shellcheck disable=SC2059 # it has its own escapes
 	printf "${said%%|*}" >&3

@@ -60,7 +60,7 @@ refuses 2 "no option --aggregator; see winnowd --help" "$d" --aggregator 127.0.0
 strangers() { # NAME=VALUE..: what winnowd says of them
 	{ env "$@" "$d" --check --insecure-no-key >/dev/null; } 2>&1
 }
-[ "$(strangers WINNOW_THREAD=3)" = 'winnowd: WINNOW_THREAD in the environment means nothing; did you mean WINNOW_THREADS?' ] || fail "WINNOW_THREAD: $(strangers WINNOW_THREAD=3)"
+[ "$(strangers WINNOW_THREAD=3)" = 'winnowd: WINNOW_THREAD in the environment has no effect; did you mean WINNOW_THREADS?' ] || fail "WINNOW_THREAD: $(strangers WINNOW_THREAD=3)"
 strangers WINNOW_JOINT_TIMEOUT=3 | seen 'did you mean WINNOW_JOIN_TIMEOUT.$' || fail "WINNOW_JOINT_TIMEOUT is not said"
 [ -z "$(strangers WINNOW_PORT=tcp://10.0.0.1:5555 WINNOW_SERVICE_HOST=10.0.0.1 WINNOW_HOME=/tmp WINNOW_FROBNICATE=1)" ] || fail "variables of others are said"
 mapfile -t known < <({
@@ -89,7 +89,7 @@ for wrong in "--config $tmp/f.ini --insecure-no-key" '--metrics foo --insecure-n
 	refuses 2 "^$(sed 's/[][\\.*^$]/\\&/g' "$tmp/start.err")$" "$d" --check $wrong
 done
 printf '[winnowd]\ncheck = yes\n' >"$tmp/g.ini"
-refuses 2 'check can stand on the command line alone' "$d" --config "$tmp/g.ini"
+refuses 2 'check is allowed on the command line only' "$d" --config "$tmp/g.ini"
 WINNOW_CHECK=1 winnowd --insecure-no-key # which is for winnow bench
 
 # Programs share a file: each knows the sections of the others.
@@ -113,7 +113,7 @@ by_name=$(cd "$tmp/bin" && PATH=$here:$PATH command winnowd --version)
 [ "$("$BUILD/winnow" key | wc -c)" = 65 ] || fail "winnow key"
 for mask in 022 077; do
 	(umask $mask && "$BUILD/winnow" key >"$tmp/key.$mask" 2>"$tmp/key.err") || fail "winnow key into a file"
-	[ "$(grep -c 'others can read' "$tmp/key.err")" = $((mask == 022)) ] || fail "winnow key with umask $mask: $(cat "$tmp/key.err")"
+	[ "$(grep -c 'other users can read' "$tmp/key.err")" = $((mask == 022)) ] || fail "winnow key with umask $mask: $(cat "$tmp/key.err")"
 done
 
 # A full disk is said, too.
@@ -142,7 +142,7 @@ refuses 2 'cannot write' "$tmp/full" "$d" --dump-config
 [ -n "${SAN:-}" ] || for few in 4 5 6 7; do # sanitizers need descriptors
 	printf '#!/bin/sh\nulimit -n %s\nexec "$@"\n' $few >"$tmp/few"
 	chmod +x "$tmp/few"
-	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" run -- true
-	refuses 1 'too many open files' "$tmp/few" "$BUILD/winnow" colocate --hosts 127.0.0.1 -- true
+	refuses 1 'the limit of open files is too low' "$tmp/few" "$BUILD/winnow" run -- true
+	refuses 1 'the limit of open files is too low' "$tmp/few" "$BUILD/winnow" colocate --hosts 127.0.0.1 -- true
 done
 echo "all refused"

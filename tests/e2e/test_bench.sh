@@ -69,12 +69,12 @@ done
 printf '[bench]\nsize = 3G\n' >"$tmp/b.ini"
 "$w" bench --config "$tmp/b.ini" --local 1 -b 4 -e 4 -n 1 --json >"$tmp/json" || fail "one size ends with $?"
 [ "$(json "$tmp/json" bytes)" = 4 ] || fail "the file's size counts"
-refuses 2 'minbytes is 8 and --maxbytes 0: a sweep goes from' "$w" bench --local 2 -b 8
-refuses 2 'minbytes is 0 and --maxbytes 8: a sweep goes from' "$w" bench --local 2 -e 8
+refuses 2 'minbytes is 8 and --maxbytes 0: want --minbytes of at least 1' "$w" bench --local 2 -b 8
+refuses 2 'minbytes is 0 and --maxbytes 8: want --minbytes of at least 1' "$w" bench --local 2 -e 8
 refuses 2 'minbytes is 9 and --maxbytes 8' "$w" bench --local 2 -b 9 -e 8
 refuses 2 "f is 1: want 2 to 65536" "$w" bench --local 2 -b 8 -e 9 -f 1
 refuses 2 "e is '1X': want a size" "$w" bench --local 2 -b 8 -e 1X
-refuses 2 'in-place: a sweep measures both' "$w" bench --local 2 -b 8 -e 9 --in-place
+refuses 2 'leave --in-place out: a sweep measures both' "$w" bench --local 2 -b 8 -e 9 --in-place
 refuses 2 'more than 256 rows' "$w" bench --local 2 -b 1 -e 16384G -f 2 --density 1,0.9,0.8,0.7,0.6,0.5
 # A name that no path may have, with and without a place for the rank.
 long=$(printf 'a%.0s' $(seq 5000))

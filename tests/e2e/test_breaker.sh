@@ -13,7 +13,7 @@ began=$SECONDS
 for network in private shared; do
 	job $network "$(everywhere 2 10.77.0.101:5555)" --insecure-no-key --size 256K --density 1 --iters 1000000 --multicast=0 --network $network
 done
-job_ends shared 40 1 '[234][0-9] % of the datagrams of rank [01] to aggregator 10.77.0.101:5555 were lost for 1[0-9] s \([0-9]+ of [0-9]+\): .*WINNOW_NETWORK=private'
+job_ends shared 40 1 '[234][0-9] % of the datagrams of rank [01] to aggregator 10.77.0.101:5555 were lost for 1[0-9] s \([0-9]+ of [0-9]+\), .*WINNOW_NETWORK=private'
 [ $((SECONDS - began)) -ge 9 ] || fail "it ended after $((SECONDS - began)) s"
 grep -q 'event=job_failed job=shared .*were lost for' "$tmp/winnowd-a0.log" || fail "winnowd does not say why: $(tail -n 2 "$tmp/winnowd-a0.log")"
 sleep 3 # it began at the same time, and is judged each second

@@ -49,7 +49,7 @@ found place 524290:40 --size 1M --in-place
 for rank in 1 2; do
 	refuses 1 "^winnow bench: rank $rank has 2 wrong elements$" env "LD_PRELOAD=$tmp/wrong_result.so" "WRONG_RANK=$rank" WRONG_BYTE=3:40 "$BUILD/winnow" bench --local 3 --size 64K,128K --iters 2 --check
 done
-refuses 137 '^winnow bench: worker 2 was ended by signal 9: ending the others$' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=2 WRONG_END=9 "$BUILD/winnow" bench --local 3 --size 64K --iters 2
+refuses 137 '^winnow bench: worker 2 was killed by signal 9; the other workers are being ended$' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_RANK=2 WRONG_END=9 "$BUILD/winnow" bench --local 3 --size 64K --iters 2
 # One that cannot begin: the others do not wait for it.
 refuses 1 '^winnow bench: cannot start processes: Resource temporarily unavailable$' env "LD_PRELOAD=$tmp/wrong_result.so" WRONG_FORK=4 "$BUILD/winnow" bench --local 4 --size 64K
 ! LD_PRELOAD=$tmp/wrong_result.so WRONG_BYTE=3:40 "$BUILD/winnow" doctor --aggregators "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" ||

@@ -4,16 +4,16 @@
 . "$(dirname "$0")/lib.sh"
 w=$BUILD/winnow
 export WINNOW_INSECURE_NO_KEY=1 WINNOW_METRICS=no
-refuses 2 'say which hosts take part' "$w" colocate -- true
-refuses 2 'no command is given' "$w" colocate --hosts 127.0.0.1
-refuses 2 'no command is given' "$w" colocate --hosts 127.0.0.1 --
+refuses 2 'hosts is missing' "$w" colocate -- true
+refuses 2 'the command to run is missing' "$w" colocate --hosts 127.0.0.1
+refuses 2 'the command to run is missing' "$w" colocate --hosts 127.0.0.1 --
 refuses 2 "want at most 256 names" "$w" colocate --hosts 127.0.0.1,,127.0.0.2 -- true
 refuses 2 "cannot find host 'fe80::1%no-such-device'" "$w" colocate --hosts fe80::1%no-such-device -- true
 refuses 2 'several addresses of --hosts .* are this host' "$w" colocate --hosts 127.0.0.1,127.0.0.2 -- true
 refuses 2 'no address of --hosts 192.0.2.1 is this host' "$w" colocate --hosts 192.0.2.1 -- true
-refuses 2 'index is beyond' "$w" colocate --hosts 127.0.0.1 --index 1 true
+refuses 2 'index is not below' "$w" colocate --hosts 127.0.0.1 --index 1 true
 refuses 2 "no option --host; did you mean --hosts" "$w" colocate --host a -- true
-"$w" colocate --help | seen 'Give it on every host' || fail "run --help"
+"$w" colocate --help | seen 'Run this on every host' || fail "run --help"
 
 # What a worker is told.
 port=$(free_port)
@@ -61,5 +61,5 @@ winnowd
 start taken "$w" colocate --hosts 127.0.0.1 --port "$PORT" -- sleep 60
 finish taken 20
 [ $? = 1 ] || fail "exit status when the port is taken"
-grep -q "this host's aggregator has ended with status 1" "$tmp/taken.err" || fail "a port that is taken: $(cat "$tmp/taken.err")"
+grep -q "this host's winnowd ended with status 1" "$tmp/taken.err" || fail "a port that is taken: $(cat "$tmp/taken.err")"
 echo "all right"

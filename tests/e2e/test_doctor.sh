@@ -42,7 +42,7 @@ fi
 
 # A program without vector instructions.
 WINNOW_ISA=scalar "$w" doctor >"$tmp/doctor.out" || fail "doctor with WINNOW_ISA: $(cat "$tmp/doctor.out")"
-grep -qE '^warn +cpu .*uses scalar: no AVX2 and F16C in use' "$tmp/doctor.out" || fail "cpu: $(cat "$tmp/doctor.out")"
+grep -qE '^warn +cpu .*uses scalar: without AVX2 and F16C' "$tmp/doctor.out" || fail "cpu: $(cat "$tmp/doctor.out")"
 
 # A deployment in which jobs have keys of their own. The job itself does not notice: not while it runs, not while it begins.
 printf 'alice %s\nbob %s\n' "$("$w" key)" "$("$w" key)" >"$tmp/keys"
@@ -62,7 +62,7 @@ expect late 20 0
 steady alice "WINNOW_KEY_FILE=$tmp/keys"
 treat --job alice || fail "doctor --job beside a job that runs: $(cat "$tmp/doctor.out")"
 steady_ends alice
-refuses 2 "'alice/7' is no job's name" "$w" doctor --job alice/7
+refuses 2 "job is 'alice/7'" "$w" doctor --job alice/7
 
 refuses 2 'no option --devise; did you mean --device' "$w" doctor --devise x
 echo "looked at, and left as it was"

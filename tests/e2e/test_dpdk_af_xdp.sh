@@ -45,6 +45,6 @@ refuses 1 'AF_XDP needs huge pages' timeout 20 ip netns exec "$net-a0" "$BUILD/w
 inside a0 ethtool -L eth0 rx 2 tx 2 || fail "cannot set the number of queues"
 refuses 1 'DPDK has no port.*queue count 2 is larger' timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key \
 	--listen 10.77.0.101:5555 --datapath dpdk --eal "${eal/eth0,/eth0,queue_count=2,}"
-refuses 1 'eth0 has 2 receive queues and 1 of them' timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key \
+refuses 1 'eth0 has 2 receive queues, but only 1' timeout 20 ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key \
 	--listen 10.77.0.101:5555 --threads 1 --datapath dpdk --eal "$eal"
 echo "all right"

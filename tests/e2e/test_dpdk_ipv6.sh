@@ -116,10 +116,10 @@ winnowd_stop
 wrong() { # pattern option..
 	refuses 1 "$1" ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key --listen 10.77.0.101:5555 --datapath dpdk --device eth0 "${@:2}"
 }
-wrong 'gateway is of IPv4, the address for datagrams of IPv6' --data-address fd77::200/64 --gateway 10.77.0.1
-wrong 'gateway is of IPv6, the address for datagrams of IPv4' --data-address 10.77.0.200/24 --gateway fd77::fe
-wrong 'data-address is a link.s address or a group' --data-address fe80::200/64
-wrong 'data-address is a link.s address or a group' --data-address ff15::200/64
+wrong 'gateway is an IPv4 address, but the address for datagrams is IPv6' --data-address fd77::200/64 --gateway 10.77.0.1
+wrong 'gateway is an IPv6 address, but the address for datagrams is IPv4' --data-address 10.77.0.200/24 --gateway fd77::fe
+wrong 'data-address is valid on one link only, or a group' --data-address fe80::200/64
+wrong 'data-address is valid on one link only, or a group' --data-address ff15::200/64
 for text in fd77::200/129 '[fd77::200]/64' fd77::200%eth0/64 ::ffff:10.77.0.200/120; do
 	refuses 2 "data-address: '.*' is not ADDR or ADDR/BITS" ip netns exec "$net-a0" "$BUILD/winnowd" --insecure-no-key \
 		--listen 10.77.0.101:5555 --datapath dpdk --device eth0 --data-address "$text"

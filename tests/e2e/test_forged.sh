@@ -48,7 +48,7 @@ for what in flip data double; do [ "$(did $what)" -gt 5 ] || fail "the forger di
 # A record in a worker's name ends its connection: he could have cut it. Nobody does what it says.
 forger abort
 workers --size 1M --iters 100000 --silence 1
-for rank in 0 1; do expect r$rank 30 1 'rank [01] \(.*\) is lost: it sent something that is not a message: a TLS record that is not from it|its TLS is broken'; done
+for rank in 0 1; do expect r$rank 30 1 'rank [01] \(.*\) is lost: it sent something that is not a message: a forged TLS record|its TLS is broken'; done
 forger_ends
 [ "$(did abort)" -gt 0 ] || fail "the forger did nothing: abort"
 grep -q 'event=job_failed job=forged .*somebody on the path has made it' "$tmp/winnowd-$PORT.log" || fail "a forged record is not logged"
@@ -58,5 +58,5 @@ python3 - "$PORT" <<'P' || fail "an abort of a stranger"
 import socket, sys
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 s.sendall(b'{"type":"abort","code":"aborted","text":"forged"}\n')
-assert b"it wants the job's key" in s.makefile("rb").read()
+assert b"this aggregator needs the job's key" in s.makefile("rb").read()
 P

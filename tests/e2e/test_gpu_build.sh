@@ -35,6 +35,26 @@ nvcc=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
 make --no-print-directory "$BUILD/winnow-cuda.so" "$BUILD/gpu/test_kernels" "$BUILD/gpu/bench_gpu" "$BUILD/gpu/bench_staging" || fail "make"
 readelf -d "$BUILD/winnow-cuda.so" | seen -E 'NEEDED.*(cuda|nccl)' && fail "winnow-cuda.so: CUDA and NCCL are opened at run time, not needed"
 
+# For 64-bit Arm, where the toolkit's half for that processor can be had: it lies beside the other one, as NVIDIA's package puts it.
+release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+case $release in 1[3-9].*) wheel=nvidia-cuda-runtime ;; *) wheel=nvidia-cuda-runtime-cu${release%.*} ;; esac
+cuda=$tmp/cuda
+mkdir -p "$cuda/targets"
+if python3 -m pip download -q --no-deps --only-binary=:all: --platform manylinux2014_aarch64 -d "$tmp" "$wheel==$release.*" >"$tmp/pip.log" 2>&1; then
+	need_arm
+	cp -rs "$(dirname "$(dirname "$(realpath "$nvcc")")")/." "$cuda/"
+	python3 -m zipfile -e "$tmp"/nvidia_cuda_runtime*.whl "$tmp/runtime" || fail "$wheel is no wheel"
+	mkdir "$cuda/targets/sbsa-linux"
+	cp -rs "$cuda/include" "$cuda/targets/sbsa-linux/"
+	cp -rf "$tmp"/runtime/nvidia/*/{include,lib} "$cuda/targets/sbsa-linux/"
+	make --no-print-directory CROSS="$cross" CUDA_HOME="$cuda" "$arm/winnow-cuda.so" >"$tmp/make.log" 2>&1 || fail "make CROSS=$cross"
+	all_for_arm "$arm/kernels"
+	"${qemu[@]}" "$arm/root/usr/bin/python3" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$arm/winnow-cuda.so" || fail "winnow-cuda.so for Arm does not load"
+	rm "$arm/winnow-cuda.so" # what else is made there is made without CUDA
+else
+	echo "not for 64-bit Arm: PyPI does not give $wheel $release"
+fi
+
 # "Compiling entry function 'NAME' for 'sm_90'", then stack and spills, then registers.
 awk '
 	/Compiling entry function/ { split($0, quoted, "\047"); name = quoted[2]; arch = quoted[4] }

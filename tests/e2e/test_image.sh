@@ -108,4 +108,15 @@ for rank in 0 1; do [ "$(ended two-$rank 60)" = 0 ] || fail "worker $rank with t
 logs a1 '"event": *"job_finished".*"two"'
 runs one
 
+# ---- one name for two kinds of CPU, built on one of them ----
+docker/install-packages.sh cross >"$tmp/apt.out" 2>"$tmp/apt.err" || fail "qemu"
+image_for_both winnowd winnowd-for-both
+all_for_arm "$tmp/arm"
+qemu=(qemu-aarch64-static -L "$tmp/arm")
+[ "$("${qemu[@]}" "$tmp/arm/usr/bin/winnowd" --version)" = "$(pod run --rm --network none winnowd --version)" ] || fail "the image for Arm has another winnowd"
+port=$(free_port)
+"${qemu[@]}" "$tmp/arm/usr/bin/winnowd" --insecure-no-key --listen "127.0.0.1:$port" --metrics no 2>"$tmp/winnowd-arm.log" &
+pids+=($!) daemons+=($!)
+await 'event=ready.*isa=neon' "$tmp/winnowd-arm.log"
+
 echo "all right"

@@ -42,8 +42,8 @@ for at in 10.77.0.1 10.77.0.201; do
 	kill -TERM "$(pid_of far)"
 	finish far 20
 done
-refuses 1 "'eth7' is no interface of this host, and none of its addresses: see ip address" inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface eth7
-refuses 1 "'10.77.0.2' is no interface of this host, and none of its addresses" inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface 10.77.0.2
+refuses 1 "'eth7' is neither an interface nor an address of this host: see ip address" inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface eth7
+refuses 1 "'10.77.0.2' is neither an interface nor an address of this host" inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface 10.77.0.2
 refuses 1 'no route to aggregator .*Address family not supported' inside w0 "$BUILD/winnow" bench --aggregators "$six" --insecure-no-key --interface 10.77.0.201
 has_dpdk && refuses 1 'interface is of datapath udp: dpdk has device' inside w0 "$BUILD/winnow" bench --aggregators $four --insecure-no-key --interface eth1 --datapath dpdk --device eth1
 echo "by the interface that was chosen"

@@ -119,7 +119,7 @@ for address in '[fd77::101]' 10.77.0.101; do
 	inside w1 curl -sg "http://$address:9555/metrics" | seen winnow_jobs || fail "no metrics at $address"
 done
 inside w1 "$BUILD/winnow" doctor --aggregators '[fd77::101]:5555' >"$tmp/doctor.out"
-grep -qE 'ok +mtu +\[fd77::101\]:5555: 1452 bytes a datagram pass; our MTU is 1500' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
+grep -qE 'ok +mtu +\[fd77::101\]:5555: datagrams of 1452 bytes pass; our MTU is 1500' "$tmp/doctor.out" || fail "doctor: $(cat "$tmp/doctor.out")"
 refuses 2 "'::1:5555' is not HOST:PORT: an IPv6 address stands in brackets" "$BUILD/winnowd" --listen ::1:5555
 winnowd_stop
 

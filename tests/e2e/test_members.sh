@@ -26,5 +26,5 @@ for seed in ${CHAOS_SEEDS:-1 2 3}; do
 	[ -z "${TWO_HOSTS:-}" ] || break # it starts winnowd beside the workers
 	go "$seed" "$rounds" 6 30000 self "$one_port,$other_port" "$BUILD/winnowd" --threads 1 --key-file "$tmp/keys" --log error --metrics no
 done
-grep -q 'event=job_finished job=trained/[0-9]* .*has gone on to another membership' "$tmp/winnowd-$one.log" || fail "winnowd does not say that members went on"
+grep -q 'event=job_finished job=trained/[0-9]* .*has continued in another membership' "$tmp/winnowd-$one.log" || fail "winnowd does not say that members went on"
 grep -q 'event=job_failed job=trained/[0-9]* code=lost' "$tmp/winnowd-$one.log" || fail "winnowd does not say that a member was lost"

@@ -39,10 +39,10 @@ if has_dpdk; then
 	[ "$(grep -cE 'level=warn .*eth0 is a veth, and no XDP program can be put there .*ethtool -K IFACE tx-udp-segmentation off' "$tmp/winnowd-a0.log")" = 1 ] ||
 		fail "it is not said, once, that super-packets will be lost: $(cat "$tmp/winnowd-a0.log")"
 	work lost
-	job_ends lost 15 1 'datagrams of rank [0-2] \(.*10.77.0.[1-3]:[0-9]+\).* come several in one and are lost .*ethtool -K IFACE tx-udp-segmentation off'
-	grep -q 'event=trouble job=lost .*come several in one' "$tmp/winnowd-a0.log" || fail "the log does not tell before the job ends"
+	job_ends lost 15 1 'datagrams of rank [0-2] \(.*10.77.0.[1-3]:[0-9]+\).* arrive merged and are lost .*ethtool -K IFACE tx-udp-segmentation off'
+	grep -q 'event=trouble job=lost .*arrive merged' "$tmp/winnowd-a0.log" || fail "the log does not tell before the job ends"
 	inside w0 "$BUILD/winnow" status $metrics >"$tmp/status.out" || fail "winnow status"
-	grep -q 'last failure, .*come several in one' "$tmp/status.out" || fail "winnow status does not tell: $(cat "$tmp/status.out")"
+	grep -q 'last failure, .*arrive merged' "$tmp/status.out" || fail "winnow status does not tell: $(cat "$tmp/status.out")"
 	segmentation off # as it says
 	bench_inside 3 $server 60 --insecure-no-key --size 3M --iters 10 --density 1,0.1
 	winnowd_stop
@@ -51,7 +51,7 @@ fi
 # XDP in generic mode.
 degraded() { # says winnow status that it is not fast?
 	inside w0 "$BUILD/winnow" status $metrics >"$tmp/status.out" && return 1
-	grep -qE '! job slow: the kernel has added [0-9]+ of [0-9]+ PUSHes .*tx-udp-segmentation off' "$tmp/status.out"
+	grep -qE '! job slow: the kernel has added [0-9]+ of [0-9]+ PUSHes: .*tx-udp-segmentation off' "$tmp/status.out"
 }
 winnowd_inside 0 --insecure-no-key --datapath xdp --device eth0 --xdp-mode generic --metrics $metrics
 segmentation on

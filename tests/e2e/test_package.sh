@@ -68,6 +68,24 @@ for rank in 0 1; do
 	[ "$(cat "$tmp/sum$rank.out")" = "rank $rank of 2: 1, 1" ] || fail "the example in C says $(cat "$tmp/sum$rank.out")"
 done
 
+# ---- the same for 64-bit Arm, made here ----
+need_arm
+make -s CROSS="$cross" deb >"$tmp/arm-deb.out" 2>"$tmp/arm-deb.err" || fail "make CROSS=$cross deb"
+arm_deb=$(tail -n 1 "$tmp/arm-deb.out") arm_root=$tmp/arm
+dpkg -x "$arm_deb" "$arm_root" || fail "dpkg cannot unpack $arm_deb"
+all_for_arm "$arm_root"
+[ "$(dpkg-deb -f "$arm_deb" Package) $(dpkg-deb -f "$arm_deb" Version) $(dpkg-deb -f "$arm_deb" Architecture)" = "winnow $version arm64" ] ||
+	fail "control: $(dpkg-deb -f "$arm_deb")"
+same() { # what command, with the package as its last argument: prints the same of both
+	diff <("${@:2}" "$deb" | sort) <("${@:2}" "$arm_deb" | sort) >"$tmp/differ" || fail "$1 of the package for Arm: $(cat "$tmp/differ")"
+}
+needs_of() { dpkg-deb -f "$1" Depends Suggests | tr , '\n' | sed 's/ (.*//; s/^[A-Z][a-z]*://; s/ //g' | sort -u; }
+files_of() { dpkg-deb -c "$1" | grep -v winnow-cuda.so | sed -E 's|( ).* [0-9]{4}-[0-9-]+ [0-9:]+ |\1|; s|[a-z0-9_]+-linux-gnu|ARCH|'; }
+same "what it depends on" needs_of
+same "the files" files_of
+diff -r --exclude=changelog.gz "$root/usr/share" "$arm_root/usr/share" >"$tmp/differ" || fail "pages of the package for Arm: $(head -n 5 "$tmp/differ")"
+[ "$("${qemu[@]}" "$arm_root/usr/bin/winnowd" --version)" = "$("$root/usr/bin/winnowd" --version)" ] || fail "winnowd for Arm is another one"
+
 # ---- man pages and completion against --help ----
 commands=$("$BUILD/winnow" --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 [ "$(wc -w <<<"$commands")" -ge 6 ] || fail "winnow's commands: $commands"

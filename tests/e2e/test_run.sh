@@ -59,7 +59,7 @@ for own in WINNOW_KEY=a-key-of-mine WINNOW_KEY_FILE="$tmp/key" WINNOW_INSECURE_N
 done
 # With no key of its own, the worker of a keyed job is refused: so the daemon has the key that it was given.
 WINNOW_KEY=a-key-of-mine run 1 -n 1 --bare -- sh -c "unset WINNOW_KEY; WINNOW_INSECURE_NO_KEY=1 exec $bench" "$BUILD/winnow"
-grep -q "wants the job's key" "$tmp/run.err" || fail "a worker without the key: $(cat "$tmp/run.err")"
+grep -q "needs the job's key" "$tmp/run.err" || fail "a worker without the key: $(cat "$tmp/run.err")"
 # A file of winnowd's that lets anyone join does not hold here.
 printf '[winnowd]\ninsecure-no-key = yes\n' >"$tmp/w.ini"
 WINNOW_CONFIG=$tmp/w.ini run 0 -n 2 -- sh -c "$bench" "$BUILD/winnow"
@@ -78,7 +78,7 @@ strangers_fail() { # name: of a job that runs, at "$address" as "$job"
 	for what in "bench --aggregators $address --job $job --rank 1 --world 2 --size 4K" "bench --aggregators $address --job other --size 4K"; do
 		# shellcheck disable=SC2086 # words
 		stranger 20 "$tmp/bin/winnow" $what --insecure-no-key >"$tmp/stranger.log" 2>&1 && fail "$1: nobody may $what"
-		grep -q "it wants the job's key" "$tmp/stranger.log" || fail "$1: $what: $(cat "$tmp/stranger.log")"
+		grep -q "this aggregator needs the job's key" "$tmp/stranger.log" || fail "$1: $what: $(cat "$tmp/stranger.log")"
 	done
 }
 if [ "$(id -u)" = 0 ]; then
@@ -118,7 +118,7 @@ fi
 began=$SECONDS
 run 7 -n 3 -- sh -c 'echo $$; [ "$RANK" = 1 ] && exit 7; sleep 300 & echo $!; wait'
 [ $((SECONDS - began)) -lt 20 ] || fail "a failure took $((SECONDS - began)) s"
-grep -q "worker 1 has failed with exit status 7" "$tmp/run.err" || fail "who failed is not said"
+grep -q "worker 1 failed with exit status 7" "$tmp/run.err" || fail "who failed is not said"
 run 137 -n 2 -- sh -c 'kill -KILL $$'
 run 127 -n 2 -- no-such-command
 grep -q "cannot run no-such-command: No such file" "$tmp/run.err" || fail "no reason"

@@ -48,7 +48,7 @@ if [ -f "$tmp/bin/winnow-dpdk.so" ]; then
 	rm "$tmp/out/ran"
 	for more in "" --check; do
 		# shellcheck disable=SC2086 # or nothing
-		refuses 2 'winnow-dpdk.so is not opened here.* by file capabilities or set-user-ID' nobody "$tmp/bin/winnowd-caps" "${dpdk[@]}" $more
+		refuses 2 'does not open winnow-dpdk.so.* file capabilities or set-user-ID' nobody "$tmp/bin/winnowd-caps" "${dpdk[@]}" $more
 		ran && fail "code of another user runs with $(cat "$tmp/out/ran")"
 	done
 fi
@@ -61,7 +61,7 @@ nobody env WINNOW_THREADS=none WINNOW_CONFIG=/no/such "$tmp/bin/winnowd-caps" --
 # Another user's rights altogether.
 cp "$tmp/bin/winnowd" "$tmp/bin/winnowd-suid"
 chmod u+s "$tmp/bin/winnowd-suid"
-refuses 1 'set-user-ID or set-group-ID: start it as the user' nobody "$tmp/bin/winnowd-suid" --insecure-no-key --config /etc/shadow
+refuses 1 'set-user-ID or set-group-ID: remove that' nobody "$tmp/bin/winnowd-suid" --insecure-no-key --config /etc/shadow
 
 # ---- the library ----
 printf '[winnow]\nblock = 64\n' >"$tmp/bin/winnow.ini"
@@ -72,6 +72,6 @@ ran || fail "WINNOW_CUDA_PLUGIN is not loaded; the test is blind: $(cat "$tmp/on
 rm "$tmp/out/ran"
 nobody env "${settings[@]}" "$tmp/bin/secure-caps" >"$tmp/one" || fail "the library fails"
 grep -qx 'eal -, job default, block 256' "$tmp/one" || fail "the library hears another user's environment: $(cat "$tmp/one")"
-grep -q 'winnow-cuda.so is not opened here' "$tmp/one" || fail "it does not say why there is no GPU: $(cat "$tmp/one")"
+grep -q 'does not open winnow-cuda.so' "$tmp/one" || fail "it does not say why there is no GPU: $(cat "$tmp/one")"
 ran && fail "code of another user runs with $(cat "$tmp/out/ran")"
 echo "nothing is loaded for strangers"

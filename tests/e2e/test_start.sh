@@ -17,7 +17,7 @@ sed -n '/^```python$/,/^```$/p' docs/start.md | sed '1d;$d' >"$tmp/train.py"
 [ "$(wc -l <"$tmp/train.py")" -gt 15 ] || fail "the page has no script"
 lines 2 | grep -v apt-get | sed "s|build/wheel|$BUILD/wheel|; s|packages env|packages $tmp/env|; s|^\. env|. $tmp/env|" >"$tmp/install"
 grep -q "make wheel" "$tmp/install" || fail "the page does not make a wheel: $(cat "$tmp/install")"
-bash -e "$tmp/install" >"$tmp/out" 2>&1 || fail "step 2: $(tail -n 5 "$tmp/out")"
+mkdir -p build && flock build/wheel.lock bash -e "$tmp/install" >"$tmp/out" 2>&1 || fail "step 2: $(tail -n 5 "$tmp/out")"
 
 (cd "$tmp" && . "$tmp/env/bin/activate" && bash -e <(cd "$OLDPWD" && lines 4 | grep winnow)) >"$tmp/out" 2>"$tmp/err" || fail "step 4: $(tail -n 5 "$tmp/err")"
 for line in $(lines 4 | grep '^\[' | tr ' ' _); do

@@ -42,7 +42,7 @@ status 0 "" "$m1" "$m2" --quiet
 
 # Whose it is: said to others, and by JSON; nothing is known of what is not here.
 status 0 "" "$m1"
-! grep -q 'not yours' "$tmp/status.out" || fail "one's own is another's: $(cat "$tmp/status.out")"
+! grep -q 'belongs to user' "$tmp/status.out" || fail "one's own is another's: $(cat "$tmp/status.out")"
 status 0 "" "$m1" --json
 is 'v["aggregators"][0]["user"] == "'"$(id -un)"'"'
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
@@ -50,7 +50,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	cp "$BUILD/winnow" "$BUILD"/libwinnow.so* "$tmp/bin/"
 	chmod -R a+rX "$tmp"
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$tmp/bin/winnow" status "$m1" >"$tmp/status.out" || fail "status as nobody"
-	grep -q "^  it is user root's, not yours: winnow status HOST:PORT looks at another" "$tmp/status.out" || fail "whose it is: $(cat "$tmp/status.out")"
+	grep -q "^  it belongs to user root; to ask another one: winnow status HOST:PORT" "$tmp/status.out" || fail "whose it is: $(cat "$tmp/status.out")"
 fi
 
 # A job that runs, by ranks whose pids are known.
@@ -136,7 +136,7 @@ refuses 2 'watch is 1ms: want 0.1s to 3600s' "$w" status --watch 1ms
 
 # Drain.
 kill -TERM "$first"
-until_status 1 5 'draining: it takes no new jobs' "$m1" --late 20
+until_status 1 5 'it is draining and takes no new jobs' "$m1" --late 20
 kill -TERM "$second"
 wait "$second" || fail "winnowd ended with status $?"
 status 2 "$m2: unreachable" "$m2"
@@ -166,6 +166,6 @@ WINNOW_KEY=do-not-show-me "$w" config dump winnowd --config "$tmp/w.ini" --threa
 grep -qE "^jobs-max = 3 +; $tmp/w.ini$" "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"
 grep -qE '^threads = 2 +; command line$' "$tmp/dump" || fail "config dump winnowd: $(cat "$tmp/dump")"
 ! grep -q do-not-show-me "$tmp/dump" || fail "a key is shown"
-refuses 2 "no options of a command 'nothing'" "$w" config dump nothing
-refuses 2 'say what: dump' "$w" config
+refuses 2 "no command 'nothing' that has options" "$w" config dump nothing
+refuses 2 'only .winnow config dump. exists' "$w" config
 echo "all states"

@@ -117,7 +117,7 @@ asked "$BUILD/winnow" status --alive --quiet "$metrics" || fail "a probe was not
 let_go many probes
 winnowd_stop
 sed -i 's/-n 200/-n 40/' "$tmp/few"
-refuses 1 '40 descriptors may be open, at least [0-9]+ are needed: raise ulimit -n' "$tmp/few" "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --insecure-no-key --metrics no
+refuses 1 '40 descriptors may be open, but at least [0-9]+ are needed: raise ulimit -n' "$tmp/few" "$BUILD/winnowd" --listen "127.0.0.1:$PORT" --insecure-no-key --metrics no
 # The soft limit is not the end: it is raised as far as it takes.
 sed -i 's/ulimit -n 40/ulimit -S -n 100/' "$tmp/few"
 INSIDE=$tmp/few winnowd --insecure-no-key --metrics "$metrics" --connections-max 150

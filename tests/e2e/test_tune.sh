@@ -62,7 +62,7 @@ agrees 1000 --local 2 --size 4M --dtype i64 --density 1 --iters 5 -- --size 4M -
 tune "$tmp/a.json" "${tables[@]}" --rate 1G --unit 96
 [ "$(json "$tmp/a.json" best)" = 96 ] || fail "a table's rows are not the best blocks: $(json "$tmp/a.json" best)"
 "$w" tune "${tables[@]}" --rate 1G --unit 96 >"$tmp/a.log" || fail "a table"
-[ "$(grep -c '^\*  *96 ' "$tmp/a.log")$(grep -cE '^Best: block 96, [0-9.]+ms an operation. A ring of all bytes would take 18.4ms.$' "$tmp/a.log")" = 11 ] ||
+[ "$(grep -c '^\*  *96 ' "$tmp/a.log")$(grep -cE '^Best: block 96, [0-9.]+ms per operation. A ring allreduce would take 18.4ms.$' "$tmp/a.log")" = 11 ] ||
 	fail "the best is not marked: $(cat "$tmp/a.log")"
 tune "$tmp/a.json" --size 4M --density 1 --world 4 --rate 1G
 python3 - "$tmp/a.json" <<'END' || fail "dense: $(cat "$tmp/a.json")"
@@ -84,13 +84,13 @@ if command -v gnuplot >/dev/null; then
 		"$tmp/a.svg" || fail "the SVG"
 fi
 mkdir "$tmp/bin"
-refuses 1 'cannot draw .*b.png: it needs gnuplot: apt-get install gnuplot-nox' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
+refuses 1 'cannot draw .*b.png without gnuplot: apt-get install gnuplot-nox' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
 printf '#!/bin/sh\nexit 3\n' >"$tmp/bin/gnuplot"
 chmod +x "$tmp/bin/gnuplot"
-refuses 1 'cannot draw .*b.png: gnuplot ends with 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
+refuses 1 'cannot draw .*b.png: gnuplot failed with exit status 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
 [ ! -e "$tmp/b.png" ] || fail "a picture that is none stays"
 echo older >"$tmp/b.png"
-refuses 1 'gnuplot ends with 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
+refuses 1 'gnuplot failed with exit status 3' env PATH="$tmp/bin" "$w" tune --size 1M --plot "$tmp/b.png"
 [ "$(cat "$tmp"/b.png*)" = older ] || fail "a picture that could not be drawn has taken the place of another"
 no_disk() { # Nothing can be written but to pipes.
 	(trap '' XFSZ && ulimit -f 0 && "$w" tune --size 1M --plot "$tmp/c.svg") 2>&1 | cat >"$tmp/no_disk.log"
@@ -110,34 +110,34 @@ tune "$tmp/tune.json" "$tmp/trace"
 "$w" tune "$tmp/trace" --world 2 --blocks 2,64 --ops 3 >"$tmp/two.log" || fail "two of four workers"
 grep -q 'note: block 2 is left out' "$tmp/two.log" || fail "a block finer than the trace: $(cat "$tmp/two.log")"
 grep -q ' 3 operations of 4.19MB' "$tmp/two.log" || fail "--ops: $(cat "$tmp/two.log")"
-tail -n 1 "$tmp/two.log" | grep -qE '^Job bench itself: a worker sent [0-9.]+MB and received [0-9.]+MB in 8 operations.$' || fail "the last line: $(tail -n 1 "$tmp/two.log")"
+tail -n 1 "$tmp/two.log" | grep -qE '^In job bench itself, a worker sent [0-9.]+MB and received [0-9.]+MB in 8 operations.$' || fail "the last line: $(tail -n 1 "$tmp/two.log")"
 # Another run: the latest counts. Another job: which one?
 sleep 1
 WINNOW_TRACE=$tmp/trace "$w" bench --local 2 --size 1M --iters 1 >/dev/null || fail "a second run"
 "$w" tune "$tmp/trace" >"$tmp/runs.log" || fail "two runs"
 grep -q 'several runs of job bench' "$tmp/runs.log" || fail "the latest run"
 WINNOW_TRACE=$tmp/trace "$w" bench --local 2 --size 1M --iters 1 --job other >/dev/null || fail "another job"
-refuses 2 'traces of the jobs .* and .*: say --job' "$w" tune "$tmp/trace"
+refuses 2 'traces of the jobs .* and .*: give --job' "$w" tune "$tmp/trace"
 "$w" tune "$tmp/trace" --job other >/dev/null || fail "--job"
 
 refuses 2 "blocks is '1,x': want sizes" "$w" tune --blocks 1,x
 refuses 2 "size is 3: want at least 4, an element of f32" "$w" tune --size 3
-refuses 2 "none of --blocks 70 can be looked at" "$w" tune --size 16 --blocks 70
+refuses 2 "none of --blocks 70 can be predicted" "$w" tune --size 16 --blocks 70
 refuses 2 "aggregator-count is 17000: want 1 to 256" "$w" tune --aggregator-count 17000
 WINNOW_AGGREGATORS=a:1,b:2 "$w" tune --size 1M >/dev/null || fail "what a job has in its environment"
 refuses 2 'a name that ends in .svg or .png' "$w" tune --plot curve.gif
-refuses 2 '3 files cannot be shared among 2 workers' "$w" tune "${files[@]:0:3}" --world 2
-refuses 2 'each of 4 aggregators has at least one' "$w" tune --aggregator-count 4 --channels 2
+refuses 2 '3 files are not a multiple of 2 workers' "$w" tune "${files[@]:0:3}" --world 2
+refuses 2 'want at least one for each of 4 aggregators' "$w" tune --aggregator-count 4 --channels 2
 refuses 1 'flat.0 has 1537200 bytes and .*table.0 1536000' "$w" tune "$tmp/flat.0" "$tmp/table.0"
 refuses 1 'cannot use .*nowhere: No such file' "$w" tune "$tmp/nowhere"
 head -c 9001 "$tmp/flat.0" >"$tmp/cut"
-refuses 1 'cannot use .*cut: its 9001 bytes are no whole number of f32' "$w" tune "$tmp/cut"
+refuses 1 'cannot use .*cut: its 9001 bytes are not a whole number of f32' "$w" tune "$tmp/cut"
 printf '\x93NUMPY..' >"$tmp/numpy"
 refuses 1 'it is a .npy file: write raw elements, with array.tofile' "$w" tune "$tmp/numpy"
-refuses 1 'cannot use /dev/zero: it is no regular file' "$w" tune /dev/zero
+refuses 1 'cannot use /dev/zero: it is not a regular file' "$w" tune /dev/zero
 mkdir "$tmp/pipe"
 mkfifo "$tmp/pipe/a.trace"
-refuses 1 'cannot use .*a.trace: it is no regular file' "$w" tune "$tmp/pipe"
+refuses 1 'cannot use .*a.trace: it is not a regular file' "$w" tune "$tmp/pipe"
 mkdir "$tmp/empty"
 refuses 1 'holds no trace: run the job with WINNOW_TRACE' "$w" tune "$tmp/empty"
 refuses 1 'cannot write /nowhere/x.svg: No such file' "$w" tune --size 1M --plot /nowhere/x.svg
@@ -145,11 +145,11 @@ refuses 1 'cannot write /nowhere/x.svg: No such file' "$w" tune --size 1M --plot
 # A trace that cannot be made or gets no more room: a line, and the job does what it should.
 : >"$tmp/plain"
 WINNOW_TRACE=$tmp/plain "$w" bench --local 2 --size 1M --iters 1 --check >/dev/null 2>"$tmp/trace.err" || fail "no trace, no job"
-[ "$(grep -c 'cannot make the trace .*the job goes on' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "lines: $(cat "$tmp/trace.err")"
+[ "$(grep -c 'cannot create the trace .*the job continues' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "lines: $(cat "$tmp/trace.err")"
 if [ "$(id -u)" = 0 ] && mkdir "$tmp/full" && mount -t tmpfs -o size=16k tmpfs "$tmp/full" 2>/dev/null; then
 	trap 'umount "$tmp/full" 2>/dev/null; stop_all || exit 1' EXIT
 	WINNOW_TRACE=$tmp/full "$w" bench --local 2 --size 4M --iters 20 --check >/dev/null 2>"$tmp/trace.err" || fail "a full disk ends the job"
-	[ "$(grep -c 'No space left on device; the job goes on' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "a full disk: $(cat "$tmp/trace.err")"
+	[ "$(grep -c 'No space left on device; the job continues' "$tmp/trace.err")$(wc -l <"$tmp/trace.err")" = 22 ] || fail "a full disk: $(cat "$tmp/trace.err")"
 	"$w" tune "$tmp/full" >/dev/null || fail "what was on the full disk cannot be read"
 	umount "$tmp/full"
 fi

@@ -30,7 +30,7 @@ metrics=127.0.0.1:$(free_port)
 winnowd --user nobody --key-file "$tmp/keys" --threads 3 --metrics "$metrics"
 until_ready "$(log)"
 is_nobody 5
-grep -q "level=warn event=keys_unreadable key_file=$tmp/keys text=\"user nobody cannot read it (Permission denied): SIGHUP will change nothing" "$(log)" || fail "nothing about the keys: $(cat "$(log)")"
+grep -q "level=warn event=keys_unreadable key_file=$tmp/keys text=\"user nobody cannot read the key file (Permission denied), so SIGHUP will change nothing" "$(log)" || fail "nothing about the keys: $(cat "$(log)")"
 grep -q 'event=root' "$(log)" && fail "it says that it runs as root"
 "$BUILD/winnow" status "$metrics" --json >"$tmp/status.json" || fail "no status"
 /usr/bin/python3 -c 'import json, sys; said = json.load(open(sys.argv[1]))["aggregators"][0]; assert said["user"] == "nobody", said' "$tmp/status.json" || fail "its user is not known"

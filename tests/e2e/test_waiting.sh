@@ -38,7 +38,7 @@ env PATH=/usr/bin:/bin LD_LIBRARY_PATH="$BUILD" "$tmp/bare/winnow" bench --local
 [ $status = 1 ] || fail "bench without a winnowd: exit status $status"
 [ $((SECONDS - began)) -lt 10 ] || fail "bench without a winnowd took $((SECONDS - began)) s"
 grep -q '^winnow bench: cannot run winnowd: No such file' "$tmp/local.err" || fail "bench without a winnowd: $(cat "$tmp/local.err")"
-grep -q "^winnow bench: this host's aggregator has ended with status 127$" "$tmp/local.err" || fail "bench without a winnowd: $(cat "$tmp/local.err")"
+grep -q "^winnow bench: this host's winnowd ended with status 127, so the workers are being ended$" "$tmp/local.err" || fail "bench without a winnowd: $(cat "$tmp/local.err")"
 
 # A name that is unknown is the reason, also when the last question has no answer.
 [ -n "${SAN:-}" ] || {
@@ -65,13 +65,13 @@ winnow.Comm().close()' 2>"$tmp/python.err" || fail "$(cat "$tmp/python.err")"
 	WINNOW_DEBUG=info "${python[@]}" 'import winnow; winnow.Comm().close()' 2>"$tmp/python.err" || fail "$(cat "$tmp/python.err")"
 	grep -qE "^winnow: $joined$" "$tmp/python.err" || fail "Python with WINNOW_DEBUG: $(cat "$tmp/python.err")"
 	WINNOW_JOINTIMEOUT=3 "${python[@]}" 'import winnow; winnow.Comm(debug="off").close()' 2>"$tmp/python.err" || fail "$(cat "$tmp/python.err")"
-	grep -qE "^rank 0: WINNOW_JOINTIMEOUT in the environment means nothing; did you mean WINNOW_JOIN_TIMEOUT\?$" "$tmp/python.err" || fail "a wrong variable: $(cat "$tmp/python.err")"
+	grep -qE "^rank 0: WINNOW_JOINTIMEOUT in the environment has no effect; did you mean WINNOW_JOIN_TIMEOUT\?$" "$tmp/python.err" || fail "a wrong variable: $(cat "$tmp/python.err")"
 	"${python[@]}" 'import winnow; winnow.Comm().close()' 2>"$tmp/python.err" || fail "$(cat "$tmp/python.err")"
 	[ ! -s "$tmp/python.err" ] || fail "Python says something without being asked: $(cat "$tmp/python.err")"
 }
 # Once for all workers, whichever of their processes and libraries looks, and once for the winnowd beside them.
 WINNOW_JOINTIMEOUT=3 "$BUILD/winnow" bench --local 3 --size 4K --iters 1 2>"$tmp/strange.err" >/dev/null || fail "it does not join: $(cat "$tmp/strange.err")"
-strange='WINNOW_JOINTIMEOUT in the environment means nothing; did you mean WINNOW_JOIN_TIMEOUT?'
+strange='WINNOW_JOINTIMEOUT in the environment has no effect; did you mean WINNOW_JOIN_TIMEOUT?'
 [ "$(sort "$tmp/strange.err")" = "winnow bench: rank 0: $strange
 winnowd: $strange" ] || fail "a wrong variable: $(cat "$tmp/strange.err")"
 # A program in C, which has no log.

@@ -132,7 +132,7 @@ winnowd_stop
 ip -n "$net-sw" link set dev "$net-a0" xdp off
 hosts_mtu 9000 w0 w1 w2 w3 a0
 daemon auto
-grep -q 'xdp="generic: eth0 does not take XDP in native mode .*MTU of 9000' "$tmp/winnowd-a0.log" || fail "auto does not say why it is not native"
+grep -q 'xdp="generic: eth0 refuses XDP in native mode .*MTU of 9000' "$tmp/winnowd-a0.log" || fail "auto does not say why it is not native"
 bench_inside 4 $one 60 "${common[@]}" --size 4M
 grep -q 'event=not_fast .*more than 3488 bytes' "$tmp/winnowd-a0.log" || fail "no reason for a slow job"
 winnowd_stop

@@ -79,10 +79,10 @@ class TopK(unittest.TestCase):
         fixed = data.copy()
         fixed.flags.writeable = False
         for text, arguments in (
-            ("k is 0: want 1 or more", (data, memory, 0, 8)),
-            ("k is more than", (data, memory, 9, 8)),
-            ("k is more than", (data, memory, 5, 8, 1.0, 2)),
-            ("no multiple", (data, memory, 1, 8, 1.0, 3)),
+            ("k must be at least 1", (data, memory, 0, 8)),
+            ("k must be at most", (data, memory, 9, 8)),
+            ("k must be at most", (data, memory, 5, 8, 1.0, 2)),
+            ("a multiple", (data, memory, 1, 8, 1.0, 3)),
             ("1 to 1024", (data, memory, 1, 2050, 1.0, 1025)),
             ("decay", (data, memory, 1, 8, 1.5)),
             ("decay", (data, memory, 1, 8, float("nan"))),
@@ -185,7 +185,7 @@ class Compressors(unittest.TestCase):
                 compress.load_state_dict(merged)
             self.assertEqual(two[0]._steps_taken(), four[0]._steps_taken())
             for wrong, text in (
-                (states[:3], "there are 3 states, and 4 workers have saved: want all"),
+                (states[:3], "there are 3 states, but 4 workers have saved: want all"),
                 ([], "there are 0 states"),
                 ([*states[:3], {**states[3], "steps": {"weight": 9}}], "not of the same step"),
             ):
@@ -463,9 +463,9 @@ class Hook(harness.TeamCase):
                 "parameter 0.weight is torch.float64: on the CPU compress takes float32",
                 "not finite",
                 "nobody",
-                "the saved memory of 0.weight has 7 elements, and the parameter 9216",
+                "the saved memory of 0.weight has 7 elements, but the parameter has 9216",
                 "the memory of 0.weight is not finite, on rank 0",
-                "saved by 4 workers, and there are 2: on each, load what winnow.torch.merge_memories",
+                "saved by 4 workers, but there are 2: on each, load the result of winnow.torch.merge_memories",
             )
             self.assertEqual(len(texts), len(wanted))
             for text, want in zip(texts, wanted):

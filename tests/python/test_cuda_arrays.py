@@ -99,7 +99,7 @@ class Refusals(harness.Refuses, unittest.TestCase):
         self.refused(Array(ones, data=(0x1000, True)), "read-only")
         self.refused(Array(ones), "data is on a GPU and out is on the CPU", out=ones.copy())
         self.refused(ones.copy(), "data is on the CPU and out is on a GPU", out=Array(ones))
-        self.refused(ones.copy(), "stream is of data on a GPU", stream=5)
+        self.refused(ones.copy(), "stream is only for data on a GPU", stream=5)
         self.refused(Array(ones), "stream is -1", stream=-1)
 
     def test_strides_that_say_nothing_new(self):

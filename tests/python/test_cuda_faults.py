@@ -156,7 +156,7 @@ class Bytes(OneWorker):
             stats = comm.stats()
             rings = stats.channels * stats.window * 2 * stats.payload
             self.assertGreater(rings, 5 * MIB, "the test's winnowd grants too little")
-            with self.assertRaisesRegex(winnow.WinnowError, r"MB of pinned memory here, 5 are allowed \(memory_mb"):
+            with self.assertRaisesRegex(winnow.WinnowError, r"MB of pinned memory on this worker, but only 5 are allowed \(memory_mb"):
                 comm.allreduce(Array(values_of(1)))
             self.assertEqual(comm.stats().pinned_bytes, 0)
 

@@ -517,7 +517,7 @@ class Elastic(unittest.TestCase):
         run = self.run_all([0, 0, -9, 0], train, "unshared")
         for name in (0, 1, 3):
             (text,) = run.said(name)
-            self.assertRegex(text, r"^parameter [0-3]\.\w+ is not the same on rank 2 as on rank 0, after \d+ steps: does share\(\) get")
+            self.assertRegex(text, r"^parameter [0-3]\.\w+ is not the same on rank 2 as on rank 0, after \d+ steps: pass everything")
 
     def accounted(self, compress=None, gpu=False, atol=1e-3, **options):
         """Its workers' last words, by name."""
@@ -579,7 +579,7 @@ class Elastic(unittest.TestCase):
         run = self.run_all([-9, 0, 0], founders)
         told, begun = zip(*[run.said(name) for name in (1, 2)])
         for text in told:
-            self.assertIn("this worker has no state yet: all members call share() before the first step", text)
+            self.assertIn("this worker has no state yet: all members must call share() before the first step", text)
         first, second = (line.split() for line in begun)
         self.assertEqual([first[:3], second[:3]], [["0", "0", "2"], ["0", "1", "2"]])
         self.assertEqual(first[3], first[4])
@@ -596,9 +596,9 @@ class Elastic(unittest.TestCase):
         """What another worker sends is never run, nor taken for more memory than there is, nor believed."""
         wanted = {
             "pickle": "what rank 0 has sent is not the state of a training: it has another format",
-            "huge": r"the state of rank 0 has \d+ bytes, and this machine's memory \d+",
-            "parts": "what rank 0 has sent is not the state of a training: it has not the parts that it says",
-            "counts": "what rank 0 has sent is not the state of a training: it has not the parts that it says",
+            "huge": r"the state of rank 0 has \d+ bytes, but this machine's memory only \d+",
+            "parts": "what rank 0 has sent is not the state of a training: parts of it are missing",
+            "counts": "what rank 0 has sent is not the state of a training: parts of it are missing",
         }
         for mode, run in self.run_each([0, 0], hostile, wanted).items():
             self.assertFalse((run.folder / "executed").exists())
@@ -626,15 +626,15 @@ class Elastic(unittest.TestCase):
         *texts, last = run.said(0)
         wanted = (
             *["^call share.. first: all members do, before the first step$"] * 2,
-            "^share.. takes what has state_dict.. and load_state_dict.., and this is a float$",
+            "^share.. takes objects with state_dict.. and load_state_dict.., and this float lacks them$",
             r"^Scaler\['scale'\] is of type test_elastic.Scaler: want dict, list, tuple",
-            "and this is a dict$",
+            "and this dict lacks them$",
             "density is 2",
             *["leave node and check_nan out"] * 2,
             "static_graph=True: leave it out",
             "find_unused_parameters=True: leave it out",
             "0 has sparse=True",
-            "^this communicator has an elastic model already: put both into one module",
+            "^this communicator already has an elastic model: put both into one module",
         )
         self.assertEqual(len(texts), len(wanted), texts)
         for text, want in zip(texts, wanted):
@@ -647,7 +647,7 @@ class Elastic(unittest.TestCase):
         run = self.run_all([0, 0], differ)
         self.assertEqual(run.said(0), [])
         (text,) = run.said(1)
-        self.assertRegex(text, r"compress is TopK\(0.2, .* on this worker, and compress is TopK\(0.1, .*: want the same on all")
+        self.assertRegex(text, r"compress is TopK\(0.2, .* on this worker, but compress is TopK\(0.1, .*: want the same on all")
 
     def test_group_of_many(self):
         with mock.patch.object(dist, "get_world_size", return_value=2), self.assertRaisesRegex(ValueError, "of one process"):

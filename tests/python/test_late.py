@@ -121,5 +121,5 @@ class Late(unittest.TestCase):
     def attach(self):
         with harness.Team(2) as team:
             waited, late = team.run(attached, 1)
-        self.assertEqual(waited, [("WARNING", "rank 0: waiting for other ranks, which must call attach(), or make_node(), as well")])
+        self.assertEqual(waited, [("WARNING", "rank 0: waiting for other ranks, which must also call attach() or make_node()")])
         self.assertEqual(late, [])

@@ -126,7 +126,7 @@ class Lost(harness.CommCase):
     def test_refusals(self):
         comm, values = self.comms[0], numpy.zeros(10, numpy.float32)
         for lost in (numpy.zeros(9, numpy.float32), numpy.zeros(10)):
-            with self.assertRaisesRegex(ValueError, "lost has to be float32, writable, and as large as data: 10 elements"):
+            with self.assertRaisesRegex(ValueError, "lost must be float32, writable, and as large as data: 10 elements"):
                 comm.allreduce(values, lost=lost)
         with self.assertRaisesRegex(winnow.WinnowError, "lost is of tensors of f32 in main memory"):
             comm.allreduce(values.astype(numpy.float64), lost=values)

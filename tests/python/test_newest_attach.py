@@ -128,5 +128,5 @@ class Set(harness.TeamCase):
         for said in self.team.run(python_reducer, harness.fresh_job()):
             self.assertEqual(len(said), 3, said)
             for text in said[:2]:
-                self.assertRegex(text, '"python_reducer", which has none: set it to True before the DistributedDataParallel is made')
+                self.assertRegex(text, '"python_reducer", which has none: set it to True before you create the DistributedDataParallel')
             self.assertIn("python_reducer", said[2])

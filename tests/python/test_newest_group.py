@@ -100,7 +100,7 @@ def refused(rank, world):
         try:
             winnow.torch.attach(make(net(), mesh))
         except TypeError as error:
-            found.append('init_process_group("winnow") and leave attach() out' in str(error))
+            found.append('init_process_group("winnow") instead of attach()' in str(error))
     return found
 
 

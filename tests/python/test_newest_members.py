@@ -159,7 +159,7 @@ def a_set_of_handles(ranks):
 def not_among_them(ranks):
     handles = ranks.handles()
     others = [handles[(ranks.rank + 1) % ranks.world]]
-    raises(ValueError, "own handle", dist._reconfigure, 1, others, timeout=LIMIT)
+    raises(ValueError, "this process's handle", dist._reconfigure, 1, others, timeout=LIMIT)
 
 
 def after_a_death(ranks):

@@ -117,7 +117,7 @@ def refusals(rank, world):
     emulated_gpu.cuda.cudaSetDevice(1 - own)
     elsewhere = Array(ones)
     emulated_gpu.cuda.cudaSetDevice(own)
-    refused("data is on the CPU: a node's GPUs reduce what is in their memory; pass data.cuda()", ones)
+    refused("data is on the CPU, but a node reduces data on its GPUs: pass data.cuda()", ones)
     refused("data is not a list of 1 arrays", [Array(ones), Array(ones)])
     refused("out is on the CPU", Array(ones), out=ones.copy())
     refused("out differs from data in size or type", Array(ones), out=Array(ones[1:]))
@@ -217,21 +217,21 @@ class Settings(unittest.TestCase):
         for text, settings, environment in (
             ("Node\\(\\) has no argument 'rank'", {"rank": 0}, {}),
             ("Node\\(\\) has no argument 'colour'", {"colour": 0}, {}),
-            ("nobody says which of the node's processes this is", {}, {}),
-            ("nobody says which of the node's processes", {}, {"LOCAL_RANK": "0"}),
+            ("this process's number in the node is unknown", {}, {}),
+            ("this process's number in the node", {}, {"LOCAL_RANK": "0"}),
             ("LOCAL_RANK is 'first': want a number", {}, {"LOCAL_RANK": "first"}),
             ("local_rank is 2: want 0 to 1, below local_world", {**two, "local_rank": 2}, {}),
-            ("WORLD_SIZE is 5 and each node has 2", {"local_rank": 0, "local_world": 2}, {"WORLD_SIZE": "5"}),
-            ("WORLD_SIZE is None and each node has 2", {"local_rank": 0, "local_world": 2}, {}),
-            ("nobody says which node this is", {**two, "node": None}, {}),
-            ("id is None, and the node has other processes", two, {}),
+            ("WORLD_SIZE is 5, but each node has 2", {"local_rank": 0, "local_world": 2}, {"WORLD_SIZE": "5"}),
+            ("WORLD_SIZE is None, but each node has 2", {"local_rank": 0, "local_world": 2}, {}),
+            ("the number of this node is unknown", {**two, "node": None}, {}),
+            ("id is None, but the node has other processes", two, {}),
             ("id is not 128 bytes", {**two, "id": id[1:]}, {}),
             ("id is not 128 bytes", {**two, "id": "0" * 128}, {}),
             ("node is 2: want 0 to 1, below nodes", {**two, "node": 2, "id": id}, {}),
-            ("local_rank and local_world are of processes with one GPU", {"gpus": [0, 1], "local_rank": 0}, {}),
-            ("local_world is the number of GPUs of this node: 1 to 64", {"gpus": [0] * 65, "nodes": 1}, {}),
+            ("local_rank and local_world are for processes with one GPU", {"gpus": [0, 1], "local_rank": 0}, {}),
+            ("local_world must be the number of GPUs in this node, 1 to 64", {"gpus": [0] * 65, "nodes": 1}, {}),
             ("gpus is -1", {"gpus": -1, "local_rank": 0, "local_world": 1, "nodes": 1}, {}),
-            ("has at most 57 characters", {**two, "id": id, "job": "j" * 58}, {}),
+            ("must have at most 57 characters", {**two, "id": id, "job": "j" * 58}, {}),
             ("wire is 'f16'", {**two, "id": id, "wire": "f16"}, {}),
         ):
             with self.subTest(text), mock.patch.dict(os.environ, {**mine, **environment}, clear=True):
@@ -252,7 +252,7 @@ class Ends(unittest.TestCase):
     def test_work_is_abandoned(self):
         (code, later, text), gone = self.ended(LOCAL, abandon)
         self.assertEqual((code, later, gone), (winnow.WinnowError.ABORTED, winnow.WinnowError.ABORTED, "died 0"), text)
-        self.assertIn("a node was destroyed while it had work", text)
+        self.assertIn("the node was destroyed while it had operations under way", text)
 
     def test_one_leaves(self):
         (code, text, took), _ = self.ended(LOCAL, leave_early, silence_ms=1000)

@@ -86,11 +86,11 @@ class Places(unittest.TestCase):
         bad = environments((0, 0), (0, 1), (1, 0), (1, "x"))
         for given, text in (
             (environments((0, 0), (0, 1), (0, 2), (1, 0)),
-             "ValueError: node 0 has 3 of the 4 processes and node 1 has 1: each must have as many"),
+             "ValueError: node 0 has 3 of the 4 processes and node 1 has 1: all must have the same number"),
             (environments((0, 0), (0, 1), (0, 0), (1, 0)),
              "ValueError: ranks 0 and 2 are both process 0 of node 0"),
             (nobody,
-             "ValueError: rank 2: nobody says which node this is: set GROUP_RANK, as torchrun does, or pass node"),
+             "ValueError: rank 2: the number of this node is unknown: set GROUP_RANK, as torchrun does, or pass node"),
             (bad, "ValueError: rank 3: LOCAL_RANK is 'x': want a number from 0 on"),
         ):  # fmt: skip
             self.assertEqual(team.run(place, given), [[text]] * WORLD)
@@ -195,15 +195,15 @@ def refused(rank, world, job):
 
     parts = {"module": nn.Linear(2, 2), "process_group": dist.group.WORLD, "parameters_to_ignore": []}
     ddp = mock.Mock(spec=DistributedDataParallel, **parts)
-    attach("parameter weight is on cpu: with nodes, the whole model is on the process's GPU", node=True)
+    attach("parameter weight is on cpu: with nodes, the whole model must be on the process's GPU", node=True)
     with passing_for(gpu):
         node = winnow.torch.make_node()
-        attach("node=True makes a winnow.Node, and there is one, or a communicator, already", node, node=True)
+        attach("node=True creates a winnow.Node: leave comm out", node, node=True)
         state = winnow.torch.HookState(node)
-        reduce("its average needs a floating point type", torch.ones(4, dtype=torch.int64))
+        reduce("averages need a floating-point type", torch.ones(4, dtype=torch.int64))
         with passing_for(1 - gpu):
-            attach(f"the whole model is on the process's GPU, which is {rank % LOCAL}", node)
-    reduce("a gradient is on the CPU: with nodes, the whole model is on the process's GPU", torch.ones(4))
+            attach(f"the whole model must be on the process's GPU, which is {rank % LOCAL}", node)
+    reduce("a gradient is on the CPU: with nodes, the whole model must be on the process's GPU", torch.ones(4))
     state.close()
     node.close()
 

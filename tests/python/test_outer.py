@@ -305,7 +305,7 @@ class Outer(harness.TeamCase):
                 "warm_up is -1: want 0 or more",
                 "lr is 0 and momentum 0.7",
                 "momentum 1: want",
-                "the model has not",
+                "the model lacks",
                 "not a DistributedDataParallel",
                 "parameter 0.weight is torch.float64",
                 "no parameter that is trained",

@@ -169,14 +169,14 @@ class Attaching(unittest.TestCase):
 
     def test_other_world(self):
         comms = harness.join(2)
-        self.refused(nn.Linear(2, 2), "has 2 workers and DDP has 1", comms[0])
+        self.refused(nn.Linear(2, 2), "has 2 workers, but DDP has 1", comms[0])
         harness.on_threads(2, lambda rank: comms[rank].close())
 
     def test_second_hook(self):
         """Of one model: DDP takes one only, and no job is left behind."""
         ddp = DistributedDataParallel(nn.Linear(2, 2))
         winnow.torch.attach(ddp, self.comm)
-        with mock.patch.object(winnow.torch.HookState, "open") as joined, self.assertRaisesRegex(RuntimeError, "call attach.. once"):
+        with mock.patch.object(winnow.torch.HookState, "open") as joined, self.assertRaisesRegex(RuntimeError, "call attach.. only once"):
             winnow.torch.attach(ddp)
         joined.assert_not_called()
 
@@ -209,7 +209,7 @@ class Attaching(unittest.TestCase):
         for elastic in (False, True):
             ddp = DistributedDataParallel(nn.Linear(2, 2))
             ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-            with self.assertRaisesRegex(RuntimeError, "has a communication hook already.*leave register_comm_hook.. out"):
+            with self.assertRaisesRegex(RuntimeError, "already has a communication hook.*leave register_comm_hook.. out"):
                 winnow.torch.attach(ddp, self.comm, elastic=elastic)
 
     def test_not_ddp(self):
@@ -218,14 +218,14 @@ class Attaching(unittest.TestCase):
 
     def test_integer_gradient(self):
         state = winnow.torch.HookState(self.comm)
-        with self.assertRaisesRegex(RuntimeError, "its average needs a floating point type"):
+        with self.assertRaisesRegex(RuntimeError, "averages need a floating-point type"):
             state.reduce(torch.ones(4, dtype=torch.int64)).wait()
         self.assertIsInstance(state.error, TypeError)
         state.close()
 
     def test_device(self):
         ddp = mock.Mock(spec=DistributedDataParallel, module=nn.Linear(2, 2, device="meta"), process_group=dist.group.WORLD)
-        with self.assertRaisesRegex(ValueError, "parameter weight is on meta: gradients can be on the CPU or"):
+        with self.assertRaisesRegex(ValueError, "parameter weight is on meta: the hook only takes gradients on the CPU or"):
             winnow.torch.attach(ddp, self.comm)
 
 
@@ -256,12 +256,12 @@ class Attached(harness.TeamCase):
         for rank, said in enumerate(self.team.run(differing, harness.fresh_job())):
             for text, (name, mine) in zip(said, values):
                 other = 1 - rank
-                self.assertEqual(text, f"{name} is {mine[rank]} on this rank and {mine[other]} on rank {other}: want the same on all")
+                self.assertEqual(text, f"{name} is {mine[rank]} on this rank, but {mine[other]} on rank {other}: want the same on all")
 
     def test_to_another_communicator(self):
         """Neither joins a job that the other is not in."""
         (mine,), (other,) = self.team.run(attached, harness.fresh_job(), ((0,), (0,)), (0,))
-        self.assertEqual(mine, "comm is the program's, with 0 hooks already on this rank and one of its own on rank 1: want the same on all")
+        self.assertEqual(mine, "comm is the program's, with 0 hooks already on this rank, but one of its own on rank 1: want the same on all")
         self.assertIn("want the same on all", other)
 
 

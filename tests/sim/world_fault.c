@@ -334,7 +334,7 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	int used = 0;
 
 	snprintf(want, sizeof(want),
-	         "no operation has come forward for %.1f s, and no aggregator says why",
+	         "no operation has made progress for %.1f s, and no aggregator gives a reason",
 	         (double)(job->stall_us / 1000 + job->silence_us / 1000) / 1e3);
 	told = strstr(error, want);
 	if (w->world->spec->aggregators[0].overlooks_stalls || (told != NULL && is_heavy(w->world)))

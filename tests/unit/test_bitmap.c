@@ -358,7 +358,7 @@ TEST(engines)
 	setenv("WINNOW_ISA", "mmx", 1);
 	assert_ptr_equal(bitmap_best(), best);
 	assert_int_equal(bitmap_isa_check(&why), -EINVAL);
-	assert_ptr_equal(strstr(why.text, "WINNOW_ISA is 'mmx': want one of this CPU's: scalar"),
+	assert_ptr_equal(strstr(why.text, "WINNOW_ISA is 'mmx', but this CPU can run only: scalar"),
 	                 why.text);
 	unsetenv("WINNOW_ISA");
 	assert_ptr_equal(bitmap_best(), best);

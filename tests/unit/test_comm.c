@@ -222,7 +222,8 @@ TEST(other_protocol)
 	struct aggregator old = {.says = "{\"type\":\"hello\",\"version\":2}\n"};
 
 	fails(&http, WINNOW_ERR_PROTOCOL, "it does not speak Winnow's protocol");
-	fails(&old, WINNOW_ERR_REFUSED, "it speaks version 2 of the protocol, we speak 3");
+	fails(&old, WINNOW_ERR_REFUSED,
+	      "it speaks version 2 of the protocol, this worker speaks 3");
 }
 
 /* No membership that could be: it is not tried. */

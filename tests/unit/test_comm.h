@@ -40,8 +40,7 @@ static inline struct winnow_comm *comm_made(uint32_t peer_count)
 		comm->peers[i].tcp.fd = -1;
 		comm->peers[i].at.count = 1;
 	}
-	comm->shared.state = SESSION_RUNNING;
-	comm->shared.course = COMM_STAYS;
+	comm->shared.phase = COMM_RUNNING;
 	STAILQ_INIT(&comm->shared.submitted);
 	STAILQ_INIT(&comm->shared.unused);
 	pthread_mutex_init(&comm->shared.lock, NULL);

@@ -339,7 +339,7 @@ TEST(moved)
 
 		peer->at.list[0] = refusing(&now_at);
 		snprintf(peer->name, sizeof(peer->name), "127.0.0.1:%u", now_at.port);
-		comm->move.at_door = way == 0;
+		comm->move.role = way == 0 ? COMM_NEWCOMER : COMM_MEMBER;
 		comm->fixed.peers_known = 2;
 		if (way == 1)
 			comm->peers[0].tries.due_us = UINT64_MAX;

@@ -4,6 +4,7 @@
 #include "tests/unit/test_loop.h"
 
 #include "aggregator/connections.h"
+#include "aggregator/log.h"
 #include "bitmap/control/tls.h"
 #include "tests/unit/unit.h"
 
@@ -21,6 +22,17 @@ uint64_t uv_hrtime(void)
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	return still_ns != 0 ? still_ns
 	                     : (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+/* ---- the log ---- */
+
+static uint32_t shortages_said;
+
+void log_event(const char *level, const char *name, const struct log_field fields[],
+               const char *format, ...)
+{
+	if (strcmp(name, "no_descriptors") == 0)
+		shortages_said++;
 }
 
 /* ---- jobs, as connections.c knows them ---- */
@@ -532,6 +544,30 @@ TEST_BETWEEN(no_descriptors, begin, end)
 	UNTIL(peer_count == 4);
 	for (uint32_t i = 0; i < 4; i++)
 		close(fds[i]);
+}
+
+/* Each shortage is said once, however often it shows. */
+TEST_BETWEEN(shortages_are_said, begin, end)
+{
+	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct rlimit before = allow_descriptors(0);
+
+	shortages_said = 0;
+	dial_by(&fd, 1);
+	UNTIL(shortages_said == 1);
+	still_ns = uv_hrtime();
+	for (uint32_t i = 0; i < 3; i++) {
+		still_ns += UINT64_C(50000000000);
+		turns(1000);
+	}
+	assert_int_equal(shortages_said, 1);
+	still_ns += UINT64_C(70000000000);
+	turns(1000);
+	assert_int_equal(shortages_said, 2);
+	still_ns = 0;
+	setrlimit(RLIMIT_NOFILE, &before);
+	UNTIL(peer_count == 1);
+	close(fd);
 }
 
 /* One that does not take its last lines gives its descriptor up first. */

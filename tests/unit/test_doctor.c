@@ -101,9 +101,11 @@ TEST(buffers)
 	expect("ok send buffer: 16384 KB granted");
 	given_bytes = 2 * 212992;
 	look();
-	expect("warn receive buffer: 208 KB granted of 16384 asked for: the window shrinks, bursts "
+	expect("warn receive buffer: 208 KB granted of 16384 asked for: the window is smaller, and "
+	       "bursts "
 	       "are lost > sysctl -w net.core.rmem_max=16777216\n");
-	expect("warn send buffer: 208 KB granted of 16384 asked for: the window shrinks, bursts "
+	expect("warn send buffer: 208 KB granted of 16384 asked for: the window is smaller, and "
+	       "bursts "
 	       "are lost > sysctl -w net.core.wmem_max=16777216\n");
 	given_bytes = 2 * 16777216;
 }
@@ -111,10 +113,11 @@ TEST(buffers)
 TEST(neighbours)
 {
 	look();
-	expect("ok neighbours: 8 KB wait for one that does not answer: 4097 such addresses");
+	expect("ok neighbours: 8 KB wait for an address that does not answer: 4097 such addresses");
 	waiting_text = "4194304\n";
 	look();
-	expect("warn neighbours: 4096 KB wait for one that does not answer: 9 such addresses fill "
+	expect("warn neighbours: 4096 KB wait for an address that does not answer: 9 such "
+	       "addresses fill "
 	       "winnowd's send buffer > sysctl -w net.ipv4.neigh.default.unres_qlen_bytes=8192");
 	waiting_text = NULL;
 	look();
@@ -125,6 +128,7 @@ TEST(no_socket)
 {
 	no_socket = EMFILE;
 	look();
-	expect("fail udp: no UDP socket: Too many open files > a seccomp filter or the limit");
+	expect("fail udp: cannot open a UDP socket: Too many open files > look for a seccomp "
+	       "filter");
 	no_socket = 0;
 }

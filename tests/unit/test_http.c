@@ -58,7 +58,7 @@ TEST_BETWEEN(hosts, begin, end)
 		expect_answer(ask_host("/status", here[i]), OK, "made-up");
 	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
 		expect_answer(ask_host("/status", elsewhere[i]), "HTTP/1.1 403 ",
-		              "as localhost, or by this machine");
+		              "use its number, localhost or this machine");
 		assert_null(strstr(heard, "made-up"));
 	}
 	assert_int_equal(gethostname(own, sizeof(own)), 0);

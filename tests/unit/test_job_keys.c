@@ -215,7 +215,8 @@ TEST(key_file_refused)
 	keys_of("a key-of-a-\rb key-of-b-\r", -EINVAL, "line 1"); /* of an old Macintosh */
 	keys_of("job key-of-job# third\n", -E2BIG, "line 1");     /* no comment begins there */
 	keys_of("\xff\xfej\n", -EINVAL, "it is in UTF-16, save it as UTF-8");
-	keys_of("job key-of-job\n* others-key\njob another-key\n", -EEXIST, "line 3: that job has");
+	keys_of("job key-of-job\n* others-key\njob another-key\n", -EEXIST,
+	        "line 3: a line above already gives");
 	keys_of("* key-of-all\nonly-one-key\n", -EEXIST, "line 2");
 	keys_of("", -EINVAL, "no key");
 	keys_of("# nothing\n", -EINVAL, "no key");

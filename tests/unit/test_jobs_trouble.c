@@ -88,8 +88,8 @@ BENCH_TEST(trouble_shown)
 	assert_int_equal(b->logged, logged + 1);
 	assert_true(jobs_view(b->jobs, 0, &view));
 	assert_non_null(strstr(view.trouble,
-	                       "datagrams of rank 1 (host1, 10.0.0.2:1001) come several in "
-	                       "one and are lost (100 in 9.0 s)"));
+	                       "datagrams of rank 1 (host1, 10.0.0.2:1001) arrive merged "
+	                       "and are lost (100 in 9.0 s)"));
 	assert_non_null(strstr(view.trouble, "tx-udp-segmentation off"));
 	trouble = (struct jobs_trouble){
 		.kind = JOBS_SLOW, .rank = WIRE_EVERYONE, .count = 7, .of = 15400};
@@ -131,9 +131,8 @@ TEST(trouble_merged)
 		if (!cases[i].ends)
 			expect_silence(b, 2);
 		else
-			assert_non_null(
-				strstr(expect_end(b, 2, "path", 0)->text,
-			               "rank 0 (host0, 10.0.0.1:1000) and 2 more come several"));
+			assert_non_null(strstr(expect_end(b, 2, "path", 0)->text,
+			                       "rank 0 (host0, 10.0.0.1:1000) and 2 more arrive"));
 		bench_close(b);
 	}
 }

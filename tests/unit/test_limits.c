@@ -186,7 +186,7 @@ TEST(connections)
 		    limits_connections(1000, 20, &more, &why) != 0 || more != out - 1)
 			_exit(4);
 		if (limits_connections(1000, 95, &more, &why) != -EMFILE ||
-		    strstr(why.text, "100 descriptors may be open, at least 1") == NULL)
+		    strstr(why.text, "100 descriptors may be open, but at least 1") == NULL)
 			_exit(5);
 		_exit(0);
 	}

@@ -59,7 +59,7 @@ LINK_TEST(hello, opened(basic()))
 
 	other.version = WIRE_VERSION - 1;
 	say(link, &other);
-	assert_failed(link, "version", "version 2 of the protocol, we speak 3");
+	assert_failed(link, "version", "version 2 of the protocol, this worker speaks 3");
 }
 
 /* Times are the shortest that any worker has asked for: so none is longer than ours. */

@@ -37,7 +37,7 @@ TEST(stands)
 	/* Silence is its end, unless we stood still ourselves. */
 	link = link_running(config);
 	say(link, &(struct control_message){.kind = CONTROL_FAILED, .rank = 2, .code = "lost"});
-	assert_string_equal(link->error, "it ended the job, and said only 'lost'");
+	assert_string_equal(link->error, "it ended the job without a reason, with code 'lost'");
 	now_us += 3600000000;
 	link_tick(link, now_us);
 	assert_true(link_stands(link));

@@ -153,7 +153,7 @@ static const struct {
 	{"[::g]:80", "is not HOST:PORT", NULL},
 	{"[10.0.0.1]:80", "is not HOST:PORT", NULL},
 	{"[localhost]:80", "is not HOST:PORT", NULL},
-	{"[fe80::1]:80", "say which interface", NULL},
+	{"[fe80::1]:80", "add the interface", NULL},
 	{"[fe80::1%no-such-interface]:80", "cannot find host", NULL},
 	{"[::1]:80", NULL, "[::1]:80"},
 	{"[::]:5555", NULL, "[::]:5555"},

@@ -423,7 +423,7 @@ TEST(argument_alone)
 	GIVES(out.once, "--once");
 	unsetenv("WINNOW_ONCE");
 	assert_file_wrong("[prog]\nonce = yes\n",
-	                  ", line 2: once can stand on the command line alone");
+	                  ", line 2: once is allowed on the command line only");
 	assert_int_equal(READ("--once", "--dump-config"), 1);
 	assert_non_null(strstr(said, "\n; once = 1"));
 	assert_int_equal(READ("--help"), 1);
@@ -439,7 +439,7 @@ TEST(files_wrong)
 	                  ", line 1: no section [porg]; did you mean [prog]?");
 	assert_file_wrong("[benhc]\nsize = 1G\n", "no section [benhc]; did you mean [bench]?");
 	assert_file_wrong("[prog]\nop-count = 7\n[something else]\nsize = 1G\n",
-	                  "no section [something else]; ours is [prog]");
+	                  "no section [something else]; this program reads [prog]");
 	assert_file_wrong("[prog\nop-count = 7\n", ", line 1: want \"name = value\" or \"[sec");
 	assert_file_wrong("[prog] op-count = 7\n", ", line 1: want \"name = value\" or \"[sec");
 	assert_file_wrong("[prog]\n = 7\n", ", line 2: want \"name = value\" or \"[sec");
@@ -485,12 +485,11 @@ TEST(file_lines)
 TEST(twice)
 {
 	assert_file_wrong("[prog]\nop-count = 7\nsize = 1M\nop-count = 8\n",
-	                  ", line 4: an earlier line says op-count");
+	                  ", line 4: the file sets op-count twice");
 	assert_file_wrong("[prog]\nwait = 2\n[bench]\nwait = 3\n[prog]\nwait-ms = 300\n",
-	                  ", line 6: an earlier line says wait");
+	                  ", line 6: the file sets wait twice");
 	/* Where a stronger source holds as well. */
-	assert_wrong(READ("--config", file_path, "--wait=1"),
-	             ", line 6: an earlier line says wait");
+	assert_wrong(READ("--config", file_path, "--wait=1"), ", line 6: the file sets wait twice");
 	write_file("[prog]\nop-count = 7\n[bench]\nop-count = 8\n");
 	assert_int_equal(READ("--config", file_path), 0); /* the other is another program's */
 	assert_int_equal(out.count, 7);
@@ -664,7 +663,7 @@ TEST(operands)
 	write_file("flag = 1\n"); /* the arguments are read twice */
 	assert_int_equal(READ("a:1", "b:2", "--config", file_path), 0);
 	assert_int_equal(operand_count, 2);
-	assert_wrong(READ("a:1", "b:2", "c:3"), "more than 2 arguments");
+	assert_wrong(READ("a:1", "b:2", "c:3"), "at most 2 arguments");
 	assert_wrong(READ("-x"), "'-x' is not an option");
 	options.operand_max = 0;
 }

@@ -195,7 +195,7 @@ TEST(judge)
 	expect(job_of("\"trouble\":\"rank 1 is not reached\""), 5, "path", "rank 1 is not reached");
 	expect(job_of("\"trouble\":null"), 5, NULL, NULL);
 	expect(with_workers("5", "ready", "\"silence_limit_s\":10"), 5, "silent",
-	       "for 5.0s from rank 0 (h0): lost, and the job with it, after 10s");
+	       "for 5.0s from rank 0 (h0), which counts as lost after 10s");
 	expect(with_workers("99", "ready", ""), 5, NULL, NULL); /* a winnowd that tells no limit */
 	expect(with_workers("0", "missing", "\"state\":\"forming\",\"state_s\":4"), 5, NULL, NULL);
 }
@@ -213,7 +213,8 @@ TEST(judge_joining)
 	expect(parsed(text), 5, "joining", "probing for 7.0s: no UDP answer from rank 1 (h1)");
 	snprintf(text, sizeof(text), form, "ending", "0", "awaited");
 	expect(parsed(text), 7.5, NULL, NULL);
-	expect(parsed(text), 5, "ending", "has ended 7.0s ago, and awaits rank 1 (h1) to continue");
+	expect(parsed(text), 5, "ending",
+	       "its membership ended 7.0s ago; it waits for rank 1 (h1) to continue");
 	snprintf(text, sizeof(text), form, "ending", "0", "stays");
 	expect(parsed(text), 5, NULL, NULL);
 }

@@ -110,11 +110,11 @@ TEST(refused)
 		int64_t index[2];
 		const char *why;
 	} cases[] = {
-		{{4, 4}, "an index is there twice"},
-		{{4, -2}, "an index is outside of the tensor"},
-		{{4, ELEMS}, "an index is outside of the tensor"},
-		{{4, ELEMS - 1}, "an index is outside of the tensor"},
-		{{4, 7}, "an index is no multiple of block_length"},
+		{{4, 4}, "an index is given twice"},
+		{{4, -2}, "an index is outside the tensor"},
+		{{4, ELEMS}, "an index is outside the tensor"},
+		{{4, ELEMS - 1}, "an index is outside the tensor"},
+		{{4, 7}, "an index is not a multiple of block_length"},
 	};
 	const int32_t values[4] = {0};
 	struct winnow_rows *rows = NULL;

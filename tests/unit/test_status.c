@@ -103,7 +103,7 @@ TEST(strangers)
 		struct server server;
 	} cases[] = {
 		{"HTTP", {.says = "SSH-2.0-OpenSSH_9.2\r\n"}},
-		{"the connection ended", {.says = ""}},
+		{"it closed the connection without an answer", {.says = ""}},
 		{"no answer", {.says = "", .holds = true}},
 		{"no answer", {.says = OK_HEAD, .holds = true}},
 		{"the answer", {.says = OK_HEAD "Content-Length: 100\r\n\r\n{\"ver"}},
@@ -347,7 +347,7 @@ TEST(notes)
 
 	expect_shown(text, "4.24MB of 14.3MB for slots");
 	expect_shown(text, "  log: 123 lines are lost");
-	expect_shown(text, "  not sent: 5 datagrams that the system refused, 6 given up");
+	expect_shown(text, "  not sent: 5 datagrams refused by the system, 6 dropped");
 	expect_shown(text, "  dropped: short 9\n");
 	expect_shown(text, "  last failure, 1m01s ago: job old: rank 1 is lost\n");
 	text = shown_of("\"datapath\":\"udp\"", "0", "0", "false");

@@ -372,7 +372,7 @@ TEST(garbage)
 	fputs("more", out);
 	fclose(out);
 	assert_int_equal(trace_file_open(path_of(0, 1), &file, &why), -EINVAL);
-	assert_non_null(strstr(why.text, "follows its end"));
+	assert_non_null(strstr(why.text, "bytes follow its end record"));
 	out = fopen(path_of(0, 1), "r+e");
 	assert_non_null(out);
 	fseek(out, TRACE_HEAD_BYTES, SEEK_SET);

@@ -21,9 +21,9 @@ static struct bench_settings settings;
 
 static const struct option list[] = {
 	{"config", "FILE", OPTION_TEXT, &settings.config, NULL, NULL, 0, 0,
-         "read options from this INI file: name = value"},
+         "INI file to read options from: name = value"},
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &settings.comm.aggregators, NULL, NULL, 0, 0,
-         "aggregators, the same list on all workers"},
+         "aggregators, in the same order on all workers"},
 	{"local", "N", OPTION_COUNT32, &settings.local, "0", NULL, 0, 512,
          "run an aggregator and N workers on this machine"},
 	{"job", "NAME", OPTION_TEXT, &settings.comm.job, "bench", NULL, 0, 0, "job to join"},
@@ -31,31 +31,32 @@ static const struct option list[] = {
 	{"size", "SIZE[,..]", OPTION_TEXT, &settings.text.sizes, "100M", NULL, 0, 0,
          "bytes of the tensor; several sizes give several rows"},
 	{"minbytes", "SIZE", OPTION_SIZE, &settings.sweep.from_bytes, "0", NULL, 0, SIZE_MOST,
-         "first size of a sweep, instead of --size"},
+         "first size of a sweep, which replaces --size"},
 	{"maxbytes", "SIZE", OPTION_SIZE, &settings.sweep.to_bytes, "0", NULL, 0, SIZE_MOST,
          "last size of the sweep"},
 	{"stepfactor", "N", OPTION_COUNT, &settings.sweep.factor, "2", NULL, 2, 65536,
-         "ratio of a size of the sweep to the one before"},
+         "factor between two sizes of the sweep"},
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
          "type of the elements"},
 	{"op", "sum|avg,average,mean|min,minimum|max,maximum|prod,product", OPTION_CHOICE,
          &settings.op, "sum", NULL, WINNOW_SUM, WINNOW_PROD, "the reduction"},
 	{"density", "D[,..]", OPTION_TEXT, &settings.text.densities, "0.1", NULL, 0, 0,
-         "non-zero share of each worker's blocks"},
+         "share of each worker's blocks that is non-zero"},
 	{"overlap", "HOW", OPTION_TEXT, &settings.text.overlap, "random", NULL, 0, 0,
-         "random, all, none, or file:PATH.%r with bitmaps"},
+         "non-zero blocks: random, all, none, or bitmaps file:PATH.%r"},
 	{"seed", "N", OPTION_COUNT, &settings.seed, "1", NULL, 0, 0, "seed of the tensors"},
 	{"iters", "N", OPTION_COUNT, &settings.iters, "10", NULL, 1, 1000000,
          "measured iterations"},
 	{"warmup", "N", OPTION_COUNT, &settings.warmup, "2", NULL, 0, 1000000,
          "iterations before the measured ones"},
 	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "0", NULL, 0, 0,
-         "link rate of workers, to show the bound"},
+         "link rate of workers; shows the lower bound of the time"},
 	{"aggregator-rate", "BIT/S", OPTION_RATE, &settings.aggregator_rate, "0", NULL, 0, 0,
-         "link rate of aggregators, for the bound; 0: as --rate"},
-	{"check", NULL, OPTION_FLAG, &settings.check, "0", NULL, 0, 0, "compare every element"},
+         "link rate of aggregators for that bound; 0: as --rate"},
+	{"check", NULL, OPTION_FLAG, &settings.check, "0", NULL, 0, 0,
+         "compare each element with the expected result"},
 	{"in-place", NULL, OPTION_FLAG, &settings.in_place, "0", NULL, 0, 0,
-         "use one buffer for input and result"},
+         "use one buffer for the input and the result"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 	COMM_OPTIONS_HOW(settings.comm),
 	COMM_OPTIONS_PORT(settings.comm),
@@ -69,7 +70,7 @@ static const struct option_group groups[] = {
 	{"dpdk", "eal"},        {"keys", "key-file"},   {0},
 };
 
-/* nccl-tests' */
+/* The names of nccl-tests. */
 static const struct option_alias aliases[] = {{"-b", "minbytes"},   {"-e", "maxbytes"},
                                               {"-f", "stepfactor"}, {"-n", "iters"},
                                               {"-w", "warmup"},     {0}};
@@ -77,7 +78,8 @@ static const struct option_alias aliases[] = {{"-b", "minbytes"},   {"-e", "maxb
 static const struct options options = {
 	.program = "winnow bench",
 	.usage = "--aggregators HOST:PORT --rank R --world N [...]   or   --local N [...]",
-	.about = "Measures allreduce: time, bytes on the wire, and how far from the bound.",
+	.about = "Measures allreduce: its time, its bytes on the wire, and how close it is to the "
+		 "bound.",
 	.examples = "  winnow bench --local 4 --density 1,0.1,0.01 --check\n"
 		    "  winnow bench --aggregators 10.0.0.1:5555 --job b1 --rank 0 --world 4 --rate "
 		    "10G\n",
@@ -104,7 +106,7 @@ static bool density_read(const char *item, uint32_t at)
 	return end != item && *end == '\0' && *density >= 0 && *density <= 1;
 }
 
-/* "1M,10M": each item with its place. */
+/* Reads a list such as "1M,10M": calls read() with each item and its place. */
 static bool list_read(const char *text, bool (*read)(const char *item, uint32_t at),
                       uint32_t *count)
 {
@@ -120,19 +122,20 @@ static bool list_read(const char *text, bool (*read)(const char *item, uint32_t 
 	return true;
 }
 
-/* -b, -e and -f as a list of sizes. */
+/* Turns -b, -e and -f into a list of sizes. */
 static int sweep_read(void)
 {
 	if (settings.sweep.from_bytes == 0 && settings.sweep.to_bytes == 0)
 		return 0;
 	if (settings.sweep.from_bytes == 0 || settings.sweep.to_bytes < settings.sweep.from_bytes)
 		return cli_error(2,
-		                 "--minbytes is %llu and --maxbytes %llu: a sweep goes from one of "
-		                 "at least 1 to one that is not smaller",
+		                 "--minbytes is %llu and --maxbytes %llu: want --minbytes of at "
+		                 "least 1 and --maxbytes not below it",
 		                 (unsigned long long)settings.sweep.from_bytes,
 		                 (unsigned long long)settings.sweep.to_bytes);
 	if (settings.in_place)
-		return cli_error(2, "--in-place: a sweep measures both, leave it out");
+		return cli_error(2,
+		                 "leave --in-place out: a sweep measures both in and out of place");
 	settings.rows.size_count = 0;
 	for (uint64_t size = settings.sweep.from_bytes; size <= settings.sweep.to_bytes;
 	     size *= settings.sweep.factor) {
@@ -178,11 +181,12 @@ static int settings_check(void)
 
 	if (settings.local != 0 && settings.comm.aggregators != NULL && exported != NULL &&
 	    strcmp(settings.comm.aggregators, exported) == 0)
-		settings.comm.aggregators = NULL; /* it is for others */
+		settings.comm.aggregators = NULL; /* The variable is meant for other jobs. */
 	if (settings.local != 0 && settings.comm.aggregators != NULL)
 		return cli_error(2, "--local starts its own aggregator: leave --aggregators out");
 	if (settings.local == 0 && settings.comm.aggregators == NULL)
-		return cli_error(2, "give --aggregators HOST:PORT, or --local N to try it here");
+		return cli_error(
+			2, "give --aggregators HOST:PORT, or --local N to measure on this machine");
 	if (settings.local == 0 && settings.comm.rank >= settings.comm.world)
 		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
 	return texts_read();
@@ -191,8 +195,8 @@ static int settings_check(void)
 /* ---- the bound of docs/BENCHMARKS.md ---- */
 
 /*
- * The fastest that any such system can be: own non-zero blocks go out, the union comes in,
- * aggregators carry all of it; in full frames, headers counted.
+ * The least time that any such system needs. Each worker sends its non-zero blocks and receives the union, and the
+ * aggregators carry all of it, in full frames with headers.
  */
 static double bound_us(const struct bench_row *row)
 {
@@ -262,7 +266,7 @@ static double cpu_us(void)
 	       (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/* One operation, timed and counted: adds what it took to *sums. 0, or 1 and a line on stderr. */
+/* Runs one operation and adds its time and traffic to *sums. Returns 0, or 1 after a line on stderr. */
 static int op_measure(struct winnow_comm *comm, const void *send, void *recv, uint64_t count,
                       struct bench_sums *sums, struct winnow_op_stats *stats)
 {
@@ -273,9 +277,9 @@ static int op_measure(struct winnow_comm *comm, const void *send, void *recv, ui
 	uint64_t start_ns;
 	int result;
 
-	/* An empty operation makes workers start together. */
+	/* An empty operation is a barrier, so that all workers start together. */
 	if (winnow_allreduce(recv, recv, 0, WINNOW_I32, WINNOW_SUM, comm) != WINNOW_OK)
-		return call_failed("starting line");
+		return call_failed("barrier");
 	winnow_comm_stats(comm, &before);
 	start_cpu_us = cpu_us();
 	start_ns = clock_ns();
@@ -286,7 +290,7 @@ static int op_measure(struct winnow_comm *comm, const void *send, void *recv, ui
 	sums->time_us += (double)(clock_ns() - start_ns) / 1e3;
 	sums->cpu_us += cpu_us() - start_cpu_us;
 	if (result != WINNOW_OK)
-		return call_failed("allreduce"); /* the communicator frees the request */
+		return call_failed("allreduce"); /* Its communicator frees the request. */
 	winnow_request_free(&request);
 	winnow_comm_stats(comm, &after);
 	sums->sent_bytes += (double)(after.sent_bytes - before.sent_bytes);
@@ -393,7 +397,7 @@ static int run_rows(struct winnow_comm *comm)
 		bench_print_foot(&settings, rows, count);
 	if (settings.json)
 		bench_json(&settings, rows, count);
-	if (wrong > 0 && settings.comm.rank != 0) /* whose table nobody sees */
+	if (wrong > 0 && settings.comm.rank != 0) /* Only rank 0 shows a table. */
 		cli_error(1, "rank %u has %llu wrong elements", settings.comm.rank,
 		          (unsigned long long)wrong);
 	return cli_flush(1) != 0 || wrong > 0 ? 1 : 0;
@@ -412,7 +416,7 @@ static int join_and_run(void)
 		return cli_error(1, "rank %u: cannot join: %s", settings.comm.rank,
 		                 winnow_last_error());
 	winnow_comm_stats(comm, &stats);
-	/* What "auto" has resolved to. */
+	/* AUTO means FIXED32 where all aggregators add int32 in the kernel. */
 	settings.auto_fixed32 = settings.comm.wire == WINNOW_WIRE_AUTO &&
 	                        stats.wire == WINNOW_WIRE_FIXED32 && settings.dtype == WINNOW_F32 &&
 	                        settings.op <= WINNOW_AVG;

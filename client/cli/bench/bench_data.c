@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * bench_data.c - tensors with the wanted non-zero blocks, and whether results are right
+ * bench_data.c - makes tensors with the wanted non-zero blocks, and checks results
  *
- * Every worker can compute every other worker's tensor, so each checks its own result alone. Values
- * are small whole numbers: sums are exact in f32 and wider types in any order.
+ * Each worker can compute all other workers' tensors, so it checks its result by itself. Values are
+ * small whole numbers, whose sums are exact in f32 and wider types in any order.
  */
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 /* ---- which blocks ---- */
 
-/* A recorded bitmap: bytes, least significant bit first; repeated if it is too short. */
+/* Reads a recorded bitmap, least significant bit first, and repeats it if it is too short. */
 static bool choose_from_file(uint64_t *bits, uint64_t total, const char *pattern, uint32_t rank)
 {
 	const char *place = strstr(pattern, "%r");
@@ -64,7 +64,7 @@ static bool choose_blocks(struct bench_data *data, uint32_t rank, double density
 
 /* ---- which values ---- */
 
-/* Never 0 in a non-zero block: -8 .. 8; for products 1 or -1. */
+/* The value of an element in a non-zero block: -8 .. 8 except 0; for products 1 or -1. */
 static int value_at(const struct bench_data *data, uint32_t rank, uint64_t index)
 {
 	uint64_t h = pattern_hash(pattern_hash(data->settings->seed, rank + 77), index);
@@ -168,7 +168,7 @@ static double element_expected(const struct bench_data *data, uint64_t index)
 	return s->dtype >= WINNOW_I32 ? trunc(result) : result;
 }
 
-/* What narrow numbers may be off by, of sums of whole numbers: winnow.h. */
+/* The error that narrow wire formats may have in sums of whole numbers, from winnow.h. */
 static double error_bound(const struct bench_settings *s)
 {
 	double bound = s->comm.wire == WINNOW_WIRE_FIXED16  ? ldexp(VALUE_MAX, -13)
@@ -191,7 +191,7 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result)
 	for (uint64_t i = 0; i < data->count; i++) {
 		double want = element_expected(data, i);
 
-		/* Only averages, long 16-bit sums and narrow numbers round. */
+		/* Only averages, long 16-bit sums and narrow wire formats round. */
 		wrong += !(fabs(element_get(data, result, i) - want) <= fabs(want) * unit + bound);
 	}
 	return wrong;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bench_json.c - what bench_print.c shows, as one JSON object */
+/* bench_json.c - the tables of bench_print.c as one JSON object */
 
 #include <jansson.h>
 #include <math.h>
@@ -9,16 +9,13 @@
 #include "client/cli/cli.h"
 #include "ebpf/geometry.h"
 
-/* Of what comes in whole numbers, such as bytes, also where it is a mean. */
+/* Means of whole quantities, such as bytes, are printed as whole numbers too. */
 static json_t *whole_json(double value)
 {
 	return json_integer((json_int_t)llround(value));
 }
 
-/*
- * AUTO makes an exception for tensors that fit their announcement: client/worker/engine.c, the same
- * arithmetic.
- */
+/* A tensor that fits into its announcement is not converted. engine.c does the same arithmetic. */
 static const char *wire_used(const struct bench_settings *settings, const struct bench_row *row)
 {
 	struct geometry_input input = {
@@ -39,7 +36,7 @@ static const char *wire_used(const struct bench_settings *settings, const struct
 	return dtype_name((enum dtype)settings->dtype);
 }
 
-/* What was seen of the path during these operations: docs/network.md, "Share a network". */
+/* Observations of the path during these operations: docs/network.md, "Share a network". */
 static json_t *seen_json(const struct bench_sums *sums)
 {
 	return json_pack(
@@ -96,7 +93,7 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 	return object;
 }
 
-/* One row is the object itself; several are in "rows" beside the last one's fields. */
+/* A single row is the object itself. Several rows are in "rows", beside the last row's fields. */
 void bench_json(const struct bench_settings *settings, const struct bench_row rows[],
                 uint32_t count)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bench_local.c - --local N: an aggregator and N workers on this machine, which run this command with its options */
+/* bench_local.c - --local N: starts an aggregator and N workers here, which run this command with its options */
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,10 @@
 #include "client/cli/bench/bench_state.h"
 #include "client/cli/children.h"
 
-/* For one that fails at its end; those that wait for it to join would wait for a minute. */
+/*
+ * A worker may fail at its end, when others still have to report. Without a limit, those that wait for it to join would
+ * wait for a minute.
+ */
 static struct children children = {.linger_ms = 3000};
 
 struct local {
@@ -34,7 +37,7 @@ static bool start_worker(const struct local *local, uint32_t rank, const char *a
 		arguments[0] = path;
 		memcpy(arguments + 1, local->argv, (size_t)local->argc * sizeof(*local->argv));
 		memcpy(arguments + 1 + local->argc, last, sizeof(last));
-		/* One shows what all have measured. */
+		/* Rank 0 alone prints, because all have measured the same. */
 		started = children_worker(&children, arguments,
 		                          (const int[]){CHILD_OURS,
 		                                        rank == 0 ? CHILD_OURS : CHILD_NOTHING,

@@ -19,7 +19,7 @@ double bench_busbw(const struct bench_settings *settings, const struct bench_row
 	return bench_algbw(row, times) * 2 * (world - 1) / world;
 }
 
-/* What a ring allreduce would send and receive, against what went over this worker's link. */
+/* The bytes of a ring allreduce, divided by those on this worker's link. */
 static double row_saving(const struct bench_settings *settings, const struct bench_row *row)
 {
 	const struct bench_times *times = row->times;
@@ -37,7 +37,7 @@ static const char *wrong_text(const struct bench_settings *settings,
 	return text;
 }
 
-/* ---- one place: what has gone over the wire ---- */
+/* ---- no sweep: a table with traffic ---- */
 
 static void wire_head(const struct bench_settings *settings)
 {
@@ -68,7 +68,7 @@ static void wire_row(const struct bench_settings *settings, const struct bench_r
 	printf("\n");
 }
 
-/* ---- a sweep: nccl-tests' columns, and ours behind them ---- */
+/* ---- a sweep: the columns of nccl-tests, followed by ours ---- */
 
 static void sweep_head(void)
 {
@@ -150,11 +150,11 @@ void bench_print_foot(const struct bench_settings *settings, const struct bench_
 
 	if (bench_sweeps(settings))
 		sweep_foot(settings, rows, count);
-	printf("# time: median of %llu; busbw: algbw * 2(n-1)/n, as of a ring; %s\n",
+	printf("# time: median of %llu; busbw: algbw * 2(n-1)/n, as for a ring; %s\n",
 	       (unsigned long long)settings->iters,
-	       bench_sweeps(settings) ? "density: of a worker's blocks, union: of any's"
-	                              : "sent and received: this worker's\n# Ethernet bytes an "
-	                                "iteration; saving: against a ring's");
+	       bench_sweeps(settings) ? "density: of this worker's blocks, union: of all workers'"
+	                              : "sent and received: this worker's\n# Ethernet bytes per "
+	                                "iteration; saving: compared with a ring");
 	printf("# datagrams of %u bytes, window %u frames, %u channel%s, results by %s\n",
 	       stats->payload, stats->window, stats->channels, stats->channels == 1 ? "" : "s",
 	       stats->multicast == settings->aggregators ? "multicast"

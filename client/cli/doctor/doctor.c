@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* doctor.c - winnow doctor: its options, the order of its checks, and what it has found, as text and JSON */
+/* doctor.c - winnow doctor: its options, the order of its checks, and its findings as text and JSON */
 
 #include "client/cli/doctor/doctor_state.h"
 
@@ -18,11 +18,11 @@ static bool json;
 
 static const struct option list[] = {
 	{"aggregators", "HOST:PORT[,..]", OPTION_TEXT, &doctor.aggregators, NULL, NULL, 0, 0,
-         "test the path to these with a job of one worker"},
+         "aggregators to test, with a job of one worker"},
 	{"job", "NAME", OPTION_TEXT, &doctor.job, NULL, OPTION_ARGUMENT, 0, 0,
-         "use this job's key, as one of its memberships"},
+         "use the key of this job, and do not disturb the job"},
 	{"device", "IFACE", OPTION_TEXT, &doctor.device, NULL, NULL, 0, 0,
-         "network interface to check; by default all that are up"},
+         "network interface to check; by default each that is up"},
 	{"json", NULL, OPTION_FLAG, &json, "0", NULL, 0, 0, "print one JSON object"},
 	COMM_OPTIONS_KEY(doctor),
 	{0},
@@ -33,9 +33,9 @@ static const struct option_group groups[] = {{"keys", "key-file"}, {0}};
 static const struct options options = {
 	.program = "winnow doctor",
 	.usage = "[--aggregators HOST:PORT] [--device IFACE] [...]",
-	.about = "Looks for what makes Winnow slow or stops it on this machine, and says how to "
-		 "mend it. It changes\nnothing. Exit status: 0 nothing has failed, 1 something "
-		 "that is needed does not work, 2 wrong usage.",
+	.about = "Checks this machine for causes of failures and low speed, and says how to remove "
+		 "them. It changes\nnothing. Exit status: 0 if no check failed, 1 if one failed, "
+		 "2 for wrong usage.",
 	.examples = "  winnow doctor\n"
 		    "  winnow doctor --aggregators 10.0.0.1:5555 --key-file keys --job train\n",
 	.list = list,
@@ -45,10 +45,10 @@ static const struct options options = {
 
 /* ---- findings ---- */
 
-static json_t *checks; /* NULL: findings are printed as they come */
+static json_t *checks; /* NULL if findings are printed at once. */
 static uint32_t counts[DOCTOR_STATES];
 
-/* As JSON has them, and as people see them. */
+/* In JSON, and in text. */
 static const char *const state_names[][2] = {
 	{"ok", "ok"}, {"absent", "-"}, {"warn", "warn"}, {"fail", "FAIL"}};
 
@@ -83,7 +83,8 @@ int cli_doctor(int argc, char **argv)
 		return status == 1 ? 0 : status;
 	if (doctor.job != NULL &&
 	    (!message_name_valid(doctor.job) || strchr(doctor.job, '/') != NULL))
-		return cli_error(2, "'%.80s' is no job's name", doctor.job);
+		return cli_error(2, "--job is '%.80s': this cannot be the name of a job",
+		                 doctor.job);
 	checks = json ? json_array() : NULL;
 	doctor_host(&doctor);
 	doctor_path(&doctor);
@@ -95,7 +96,8 @@ int cli_doctor(int argc, char **argv)
 		                         "checks", checks),
 		               JSON_INDENT(2));
 	else
-		printf("\n%u ok, %u to look at, %u failed; '-': not here, and only some need it\n",
+		printf("\n%u ok, %u to look at, %u failed; '-': absent, and needed only for some "
+		       "uses\n",
 		       counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
 	return cli_flush(1) != 0 || counts[DOCTOR_FAIL] > 0 ? 1 : 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* doctor_host.c - kernel, CPU, capabilities, what sockets may do here, and the network devices */
+/* doctor_host.c - checks the kernel, the CPU, capabilities, socket buffers and network devices */
 
 #include <errno.h>
 #include <net/if.h>
@@ -19,7 +19,7 @@
 
 #define BUFFER_WANTED 16777216 /* winnowd's and the library's --buffer-bytes */
 #define BUFFER_TEXT "16777216"
-#define DEAD_NEIGHBOURS 64 /* so many fill no send buffer of winnowd's */
+#define DEAD_NEIGHBOURS 64 /* This many dead addresses must not fill winnowd's buffer. */
 #define WAITING "/proc/sys/net/ipv4/neigh/default/unres_qlen_bytes"
 
 static void check_kernel(void)
@@ -30,7 +30,7 @@ static void check_kernel(void)
 	           major < 5 || (major == 5 && minor < 18);
 
 	doctor_say(old ? DOCTOR_WARN : DOCTOR_OK, "kernel",
-	           "install a newer kernel on aggregators that are to use --device", "%s %s %s%s",
+	           "install a newer kernel if winnowd is to use --device here", "%s %s %s%s",
 	           name.sysname, name.release, name.machine,
 	           old ? " is older than 5.18: no XDP" : "");
 }
@@ -41,9 +41,9 @@ static void check_cpu(void)
 	bool slow = strcmp(isa, "scalar") == 0;
 
 	doctor_say(slow ? DOCTOR_WARN : DOCTOR_OK, "cpu",
-	           "in a virtual machine choose the host's CPU model; look at WINNOW_ISA",
+	           "give a virtual machine the host's CPU model; unset WINNOW_ISA if it is set",
 	           "%ld CPUs, uses %s%s", sysconf(_SC_NPROCESSORS_ONLN), isa,
-	           slow ? ": no AVX2 and F16C in use, scanning and adding are slower" : "");
+	           slow ? ": without AVX2 and F16C, scanning and adding are slower" : "");
 }
 
 static void check_capabilities(void)
@@ -52,15 +52,15 @@ static void check_capabilities(void)
 
 	doctor_say(all ? DOCTOR_OK : DOCTOR_ABSENT, "capabilities",
 	           "run winnowd as root, or by its unit with the drop-in winnowd-xdp.conf "
-	           "(AmbientCapabilities=); it gives them up once it has started",
+	           "(AmbientCapabilities=); it drops them after its start",
 	           all ? "CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN: enough for XDP and large buffers"
-	               : "not all of CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN; only XDP needs them, and "
-	                 "buffers beyond the limits");
+	               : "not all of CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN; only XDP and buffers "
+	                 "beyond the limits need them");
 }
 
 /* ---- sockets ---- */
 
-/* The kernel counts twice what one may ask for; returns what it counts. */
+/* The kernel doubles the size that a program asks for. Returns the doubled size. */
 static int check_buffer(int fd, int force, int plain, const char *name, const char *fix)
 {
 	int wanted = BUFFER_WANTED, granted = 0;
@@ -71,13 +71,13 @@ static int check_buffer(int fd, int force, int plain, const char *name, const ch
 	getsockopt(fd, SOL_SOCKET, plain, &granted, &size);
 	doctor_say(granted / 2 >= wanted ? DOCTOR_OK : DOCTOR_WARN, name, fix,
 	           "%d KB granted of %d asked for%s", granted / 2048, wanted / 1024,
-	           granted / 2 >= wanted ? "" : ": the window shrinks, bursts are lost");
+	           granted / 2 >= wanted ? "" : ": the window is smaller, and bursts are lost");
 	return granted;
 }
 
 /*
- * What is sent to an address that answers no ARP waits for it, in the socket's buffer. So few such addresses, which
- * any member of a job may give, keep winnowd from sending to all others.
+ * Datagrams to an address that answers no ARP wait in the socket's send buffer. Any member of a job can name such
+ * addresses, and enough of them keep winnowd from sending to all others.
  */
 static void check_neighbours(int send_bytes)
 {
@@ -86,13 +86,13 @@ static void check_neighbours(int send_bytes)
 	bool large;
 
 	if (file == NULL)
-		return; /* as in most containers: it is the host's */
+		return; /* Most containers do not have it, because it belongs to the host. */
 	if (fscanf(file, "%d", &waiting) == 1 && waiting > 0) {
 		large = waiting > send_bytes / DEAD_NEIGHBOURS;
 		doctor_say(large ? DOCTOR_WARN : DOCTOR_OK, "neighbours",
 		           "sysctl -w net.ipv4.neigh.default.unres_qlen_bytes=8192 "
 		           "net.ipv6.neigh.default.unres_qlen_bytes=8192",
-		           "%d KB wait for one that does not answer: %d such addresses fill "
+		           "%d KB wait for an address that does not answer: %d such addresses fill "
 		           "winnowd's send buffer",
 		           waiting / 1024, send_bytes / waiting + 1);
 	}
@@ -101,7 +101,7 @@ static void check_neighbours(int send_bytes)
 
 /* ---- devices ---- */
 
-/* `fd`: of any socket. */
+/* `fd` is any socket. */
 static void check_device(int fd, const char *device)
 {
 	struct ifreq request = {0}, mtu = {0};
@@ -114,8 +114,8 @@ static void check_device(int fd, const char *device)
 	mtu = request;
 	if (strlen(device) >= sizeof(request.ifr_name) || ioctl(fd, SIOCGIFFLAGS, &request) != 0 ||
 	    ioctl(fd, SIOCGIFMTU, &mtu) != 0) {
-		doctor_say(DOCTOR_FAIL, name, "ip link shows those that there are",
-		           "no network device is called so");
+		doctor_say(DOCTOR_FAIL, name, "list the devices with: ip link",
+		           "there is no such network device");
 		return;
 	}
 	flags = (unsigned)request.ifr_flags;
@@ -128,7 +128,7 @@ static void check_device(int fd, const char *device)
 	doctor_say(flags & IFF_MULTICAST ? DOCTOR_OK : DOCTOR_WARN, name, fix, "MTU %d%s",
 	           mtu.ifr_mtu,
 	           flags & IFF_MULTICAST ? "" : ", no multicast: each worker gets a copy");
-	if (xdp_taken(device, &why) == -EBUSY) /* the line says how to mend it */
+	if (xdp_taken(device, &why) == -EBUSY) /* The line itself says how to mend this. */
 		doctor_say(DOCTOR_WARN, "xdp", NULL, "%s", why.text);
 }
 
@@ -151,7 +151,7 @@ static void check_devices(int fd)
 		if_freenameindex(all);
 	if (!any)
 		doctor_say(DOCTOR_WARN, "devices", "ip link set DEVICE up",
-		           "no network but loopback is up");
+		           "no network device other than loopback is up");
 }
 
 void doctor_host(const struct doctor *doctor)
@@ -163,8 +163,8 @@ void doctor_host(const struct doctor *doctor)
 	check_capabilities();
 	if (fd < 0) {
 		doctor_say(DOCTOR_FAIL, "udp",
-		           "a seccomp filter or the limit of open files may forbid it",
-		           "no UDP socket: %s", strerror(errno));
+		           "look for a seccomp filter, and at the limit of open files",
+		           "cannot open a UDP socket: %s", strerror(errno));
 		return;
 	}
 	check_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, "receive buffer",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * doctor_path.c - the path to aggregators, tried as workers use it: a job of one worker joins,
- * finds the largest datagram and whether multicast arrives, and sums something
+ * doctor_path.c - tries the path to aggregators with a job of one worker, which joins, finds the
+ * largest datagram, sees whether multicast arrives, and sums a tensor
  */
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define JOIN_MS 5000
 #define TEST_COUNT (256u * 1024) /* elements: 1 MB */
 
-/* The library's line begins with "aggregator HOST:PORT: ", which we print ourselves. */
+/* Removes "aggregator HOST:PORT: " from the library's line, because we print the address ourselves. */
 static const char *path_reason(const char *address)
 {
 	const char *line = winnow_last_error();
@@ -27,7 +27,7 @@ static const char *path_reason(const char *address)
 	return strncmp(line, head, length) == 0 ? line + length : line;
 }
 
-/* Sums a megabyte of non-zero numbers. NULL, or what is wrong. */
+/* Sums a megabyte of non-zero numbers. Returns NULL, or the text of an error. */
 static const char *sum_up(struct winnow_comm *comm, const char *address)
 {
 	static int32_t send[TEST_COUNT], got[TEST_COUNT];
@@ -43,7 +43,7 @@ static void report_size(const char *address, const struct winnow_stats *stats)
 {
 	char fix[400], host[NET_HOST_BYTES] = "";
 	struct net_addr at = {.ip = net_ipv4(0)};
-	uint32_t mtu, headers; /* mtu: at our end of the route */
+	uint32_t mtu, headers; /* The MTU at our end of the route, and the bytes of headers. */
 	struct why why;
 	uint16_t port;
 
@@ -51,15 +51,16 @@ static void report_size(const char *address, const struct winnow_stats *stats)
 		return;
 	mtu = net_route_mtu(&at, &(struct net_source){.interface = ""});
 	headers = net_headers(&at.ip);
-	snprintf(fix, sizeof(fix), "tracepath %s finds the hop; give the whole way one MTU", host);
-	/* winnowd's own limit is 8972; below that the network is what does not let them pass. */
+	snprintf(fix, sizeof(fix),
+	         "find the hop with: tracepath %s; then set the same MTU on the whole path", host);
+	/* winnowd itself stops at 8972 bytes. Below that, the network limits the size. */
 	if (stats->payload + headers >= mtu || stats->payload + headers >= 9000)
-		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: %u bytes a datagram pass; our MTU is %u",
+		doctor_say(DOCTOR_OK, "mtu", NULL, "%s: datagrams of %u bytes pass; our MTU is %u",
 		           address, stats->payload, mtu);
 	else
 		doctor_say(DOCTOR_WARN, "mtu", fix,
-		           "%s: only %u bytes a datagram pass, though our MTU of %u has room for "
-		           "%u: the other end, or something between, has a smaller one",
+		           "%s: only datagrams of %u bytes pass, though our MTU of %u has room for "
+		           "%u: the other end, or a hop between, has a smaller MTU",
 		           address, stats->payload, mtu, mtu - headers);
 }
 
@@ -67,12 +68,13 @@ static void report_multicast(const char *address, const struct winnow_stats *sta
 {
 	bool arrives = stats->multicast > 0;
 
-	doctor_say(arrives ? DOCTOR_OK : DOCTOR_WARN, "multicast",
-	           "the VLAN needs IGMP (IPv6: MLD) snooping with a querier, or flooding; is "
-	           "--multicast off on winnowd, or 239.77.0.0/16 (ff15::8077:0/112) filtered?",
-	           arrives ? "%s: its probe arrives: results are sent once"
-	                   : "%s: no probe arrived: every worker gets its own copy of each result",
-	           address);
+	doctor_say(
+		arrives ? DOCTOR_OK : DOCTOR_WARN, "multicast",
+		"give the VLAN IGMP (IPv6: MLD) snooping with a querier, or flooding; check "
+		"winnowd's --multicast, and filters of 239.77.0.0/16 (ff15::8077:0/112)",
+		arrives ? "%s: its probe arrived, so each result is sent once"
+			: "%s: no probe arrived, so each worker gets its own copy of each result",
+		address);
 }
 
 static void try_job(const char *address, const char *as, struct winnow_comm *comm)
@@ -87,30 +89,30 @@ static void try_job(const char *address, const char *as, struct winnow_comm *com
 	}
 	winnow_comm_stats(comm, &stats);
 	lossy = stats.retransmits * 100 > stats.sent_packets;
-	doctor_say(
-		lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
-		"packets are lost: ethtool -S, nstat -az UdpRcvbufErrors, and the buffers above, "
-		"on both hosts",
-		"%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again%s", address,
-		*as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
-		(unsigned long long)stats.sent_packets,
-		stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
+	doctor_say(lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
+	           "find where packets are lost: ethtool -S, nstat -az UdpRcvbufErrors and the "
+	           "buffers "
+	           "above, on both hosts",
+	           "%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again%s", address,
+	           *as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
+	           (unsigned long long)stats.sent_packets,
+	           stats.wire == WINNOW_WIRE_FIXED32 ? "; adds int32 in the kernel" : "");
 	report_size(address, &stats);
 	report_multicast(address, &stats);
 }
 
-/* TCP came first, so a time-out after it concerns UDP. */
+/* A time-out concerns UDP, because TCP has connected before. */
 static const char *join_fix(int result)
 {
 	switch (result) {
 	case WINNOW_ERR_TIMEOUT:
-		return "TCP passes; open the same port for UDP, both ways";
+		return "TCP passes; open the same port for UDP in both directions";
 	case WINNOW_ERR_UNREACHABLE:
-		return "start winnowd there, open its port for TCP and UDP";
+		return "start winnowd there, and open its port for TCP and UDP";
 	case WINNOW_ERR_REFUSED:
 	case WINNOW_ERR_INVALID:
-		return "both sides need the same key: --key-file, or WINNOW_KEY_FILE; where jobs "
-		       "have their own, --job NAME";
+		return "give both sides the same key, with --key-file or WINNOW_KEY_FILE; if jobs "
+		       "have their own keys, also give --job NAME";
 	}
 	return NULL;
 }
@@ -124,10 +126,7 @@ static void check_aggregator(const struct doctor *doctor, const char *address)
 	int result;
 
 	winnow_config_init(&config);
-	/*
-	 * Memberships of a job have its key, and those whom nobody has named no other bond (MEMBERS.md):
-	 * a job of that name goes on, and those that begin do not find its place taken.
-	 */
+	/* "JOB/.." has the key of JOB, but is a job of its own: the real JOB is not disturbed, and can still start. */
 	snprintf(job, sizeof(job), "%s%sdoctor-%ld", of, *of != '\0' ? "/" : "", (long)getpid());
 	config.aggregators = address;
 	config.job = job;
@@ -155,7 +154,7 @@ void doctor_path(const struct doctor *doctor)
 	if (doctor->aggregators == NULL)
 		doctor_say(DOCTOR_ABSENT, "aggregator",
 		           "winnow doctor --aggregators HOST:PORT --key-file FILE",
-		           "none given: the network was not tried");
+		           "no --aggregators: the network was not tested");
 	for (const char *at = doctor->aggregators; at != NULL;) {
 		at = option_item(at, address, sizeof(address));
 		check_aggregator(doctor, address);

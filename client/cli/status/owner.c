@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* owner.c - as which user a daemon of this machine runs: the kernel's tables of TCP sockets say it */
+/* owner.c - finds the user of a daemon on this machine in the kernel's tables of TCP sockets */
 
 #include "client/cli/status/status.h"
 
@@ -12,7 +12,7 @@
 
 #define STATE_LISTEN 0x0a
 
-/* The other end of a connection within the machine has one of its addresses. */
+/* The other end is on this machine if it has our own address or one on loopback. */
 static bool peer_is_here(int fd, struct net_addr *peer)
 {
 	struct net_addr own;
@@ -22,7 +22,7 @@ static bool peer_is_here(int fd, struct net_addr *peer)
 	return net_ip_same(&peer->ip, &own.ip) || net_ip_number(&peer->ip) >> 24 == IN_LOOPBACKNET;
 }
 
-/* An address as the tables have it: words of the machine, in hex, one or four. */
+/* Reads an address of the tables: one or four words in hex, in the machine's byte order. */
 static struct net_ip ip_of(const char *hex)
 {
 	uint32_t words[4] = {0};
@@ -35,7 +35,7 @@ static struct net_ip ip_of(const char *hex)
 	return ip;
 }
 
-/* Into found[]: who listens at that very address, and who does at all. */
+/* Writes the users that listen at this address, found[0], and at the wildcard address, found[1]. */
 static void sockets_search(const char *path, const struct net_addr *peer, int64_t found[2])
 {
 	FILE *table = fopen(path, "re");

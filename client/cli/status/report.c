@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* report.c - see status.h; an aggregator is degraded when people wait, or will soon */
+/* report.c - see status.h; an aggregator is degraded when workers wait, or soon will */
 
 #include "client/cli/status/status.h"
 
@@ -18,7 +18,7 @@ json_t *report_parse(const char *text, size_t bytes, struct why *why)
 	if (json_is_string(json_object_get(root, "version")) &&
 	    json_is_array(json_object_get(root, "jobs")))
 		return root;
-	why_set(why, 0, "what answers is not winnowd: %s",
+	why_set(why, 0, "the program that answers is not winnowd: %s",
 	        root == NULL ? "no JSON" : "no list of jobs");
 	json_decref(root);
 	return NULL;
@@ -72,7 +72,7 @@ static void problem_add(json_t *problems, const char *code, const json_t *job, c
 		problems, json_pack("{s:s, s:s, s:s}", "code", code, "job", name, "text", text));
 }
 
-/* "1 (host-a), 3 (host-b) and 2 more" */
+/* Builds a text such as "1 (host-a), 3 (host-b) and 2 more". */
 struct names {
 	char text[RANKS_NAMED * 80];
 	uint32_t count;
@@ -128,8 +128,8 @@ static void judge_waiting(json_t *problems, const json_t *job, double late_s)
 }
 
 /*
- * Not running: some have not come, or their UDP does not. Or it has ended, and its members continue in
- * another membership, when all that live have said that they want to.
+ * A job that does not run waits for workers to join, or for their UDP datagrams. Or its membership has ended, and the
+ * next one waits until all living members have asked to continue.
  */
 static void judge_state(json_t *problems, const json_t *job, double late_s)
 {
@@ -155,7 +155,7 @@ static void judge_state(json_t *problems, const json_t *job, double late_s)
 		            names_end(&names, names.count));
 	else if (names.count > 0)
 		problem_add(problems, "ending", job,
-		            "has ended %s ago, and awaits rank %s to continue",
+		            "its membership ended %s ago; it waits for rank %s to continue",
 		            text_age(state_s, CELL), names_end(&names, names.count));
 }
 
@@ -177,8 +177,7 @@ static void judge_silence(json_t *problems, const json_t *job)
 	}
 	if (limit_s > 0 && names.count > 0)
 		problem_add(problems, "silent", job,
-		            "nothing was heard for %s from rank %s: lost, and the job with it, "
-		            "after %s",
+		            "nothing was heard for %s from rank %s, which counts as lost after %s",
 		            text_age(worst_s, CELL), names_end(&names, names.count),
 		            text_age(limit_s, CELL));
 }
@@ -189,7 +188,7 @@ void report_judge(const json_t *report, double late_s, json_t *problems)
 	json_t *job;
 
 	if (json_is_true(json_object_get(report, "draining")))
-		problem_add(problems, "draining", NULL, "draining: it takes no new jobs");
+		problem_add(problems, "draining", NULL, "it is draining and takes no new jobs");
 	json_array_foreach(json_object_get(report, "jobs"), index, job)
 	{
 		judge_state(problems, job, late_s);

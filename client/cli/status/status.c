@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* status.c - winnow status: a look at aggregators, or one after the other; the exit status says how they are */
+/* status.c - winnow status: looks at aggregators once or repeatedly; the exit status is their state */
 
 #include "client/cli/status/status.h"
 
@@ -25,21 +25,21 @@ static enum status_health worst;
 
 static const struct option list[] = {
 	{"metrics", "HOST[:PORT][,..]", OPTION_TEXT, &settings.metrics, METRICS_DEFAULT, NULL, 0, 0,
-         "where to look without an argument"},
+         "address to ask if no argument is given"},
 	{"within", "TIME", OPTION_TIME, &settings.timeout_us, "2", NULL, 10000, 3600e6,
-         "how long to wait for all to answer"},
+         "how long to wait for answers"},
 	{"late", "TIME", OPTION_TIME, &settings.late_us, "5", NULL, 0, 86400e6,
-         "degraded if workers keep others waiting this long"},
+         "report workers that keep others waiting this long"},
 	{"alive", NULL, OPTION_FLAG, &settings.alive, "0", NULL, 0, 0,
-         "exit with 0 also when degraded: for probes that restart"},
+         "exit with 0 also if degraded, for probes that restart"},
 
 	{"workers", NULL, OPTION_FLAG, &settings.workers, "0", OPTION_ARGUMENT, 0, 0,
          "also show each worker of each job"},
 	{"quiet", NULL, OPTION_FLAG, &settings.quiet, "0", NULL, 0, 0,
-         "print only what is not healthy"},
+         "print only aggregators that are not healthy"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 	{"watch", "[TIME]", OPTION_TIME, &settings.watch_us, "0", OPTION_ARGUMENT, 100000, 3600e6,
-         "look again every second, or TIME, until ^C"},
+         "repeat each second, or TIME, until Ctrl-C"},
 	{0},
 };
 
@@ -50,8 +50,8 @@ static const struct options options = {
 	.usage = "[HOST[:PORT]..] [...]",
 	.about = "Asks aggregators at their --metrics address. Shows jobs, losses, and workers "
 		 "that others wait for.\n"
-		 "Exit status: 0 healthy, 1 degraded, 2 unreachable (or wrong usage); of several, "
-		 "the worst.",
+		 "Exit status: 0 healthy, 1 degraded, 2 unreachable or wrong usage; the worst of "
+		 "several aggregators.",
 	.examples = "  winnow status 10.0.0.1:9555 10.0.0.2:9555 --late 30s\n"
 		    "  winnow status --alive --quiet        # HEALTHCHECK of a container\n",
 	.list = list,
@@ -84,11 +84,11 @@ static void print_json(void)
 	for (uint32_t i = 0; i < targets.count; i++)
 		json_array_append_new(aggregators, target_json(&targets.list[i]));
 	json_object_set_new(root, "aggregators", aggregators);
-	/* A stranger's texts are ASCII then, and no terminal obeys them. */
+	/* ASCII only: no text of a stranger may control the terminal. */
 	cli_json_print(root, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
 }
 
-/* One look. False: nobody reads what is printed. */
+/* Looks once. Returns false if the output cannot be written. */
 static bool targets_look(void)
 {
 	const struct status_view view = {.workers = settings.workers, .brief = settings.quiet};
@@ -101,7 +101,7 @@ static bool targets_look(void)
 	return fflush(stdout) == 0 && !ferror(stdout);
 }
 
-/* What stands between two looks: the time, and on a terminal it begins an empty screen. */
+/* Waits, then prints the time, on a terminal on an empty screen. */
 static void next_begins(void)
 {
 	const struct timespec pause = {.tv_sec = (time_t)(settings.watch_us / 1000000),
@@ -131,7 +131,7 @@ int cli_status(int argc, char **argv)
 	targets.timeout_us = settings.timeout_us;
 	targets.late_s = (double)settings.late_us / 1e6;
 	if (settings.watch_us != 0)
-		signal(SIGPIPE, SIG_IGN); /* a reader that has seen enough ends it below */
+		signal(SIGPIPE, SIG_IGN); /* The loop ends when the reader has closed the pipe. */
 	while (targets_look() && settings.watch_us != 0)
 		next_begins();
 	err = errno;

@@ -2,10 +2,10 @@
 /*
  * status.h - what the files of winnow status share
  *
- * report.c        what winnowd says, and whether it is well
- * status_ask.c    which aggregators, and asking them all
- * status_show.c   the answers as text
- * owner.c         whose they are
+ * report.c        reads a winnowd's report and finds its problems
+ * status_ask.c    chooses the aggregators and asks them all
+ * status_show.c   prints the answers as text
+ * owner.c         finds the user that a winnowd runs as
  */
 #ifndef CLIENT_CLI_STATUS_H
 #define CLIENT_CLI_STATUS_H
@@ -22,86 +22,81 @@
 #define REPORT_PROBLEMS_MAX 64
 #define STATUS_ADDRESS_BYTES 280
 #define STATUS_TARGETS_MAX 64
-#define STATUS_JOBS_MAX 1024 /* shown of one aggregator */
+#define STATUS_JOBS_MAX 1024 /* The most jobs that are shown of one aggregator. */
 #define STATUS_BODY_MAX (16u << 20)
 #define OWNER_NAME_BYTES 64
 
-/* Their numbers are exit statuses, and the worst of several aggregators is the whole's. */
+/* The numbers are exit statuses. The exit status for several aggregators is the largest. */
 enum status_health { STATUS_HEALTHY, STATUS_DEGRADED, STATUS_UNREACHABLE };
 extern const char *const status_health_names[];
 
 struct status_target {
 	char address[STATUS_ADDRESS_BYTES]; /* "HOST:PORT" */
 	enum status_health health;
-	int64_t owner;    /* the user that it runs as; -1: not known */
-	struct why why;   /* it is unreachable */
-	json_t *report;   /* NULL: unreachable */
-	json_t *problems; /* see report_judge() */
-	pthread_t thread; /* asks it */
+	int64_t owner;    /* The user that it runs as, or -1 if unknown. */
+	struct why why;   /* The reason why it is unreachable. */
+	json_t *report;   /* NULL if it is unreachable. */
+	json_t *problems; /* The list that report_judge() has filled. */
+	pthread_t thread; /* The thread that asks it. */
 	const struct status_targets *all;
 };
 
 struct status_targets {
-	uint64_t timeout_us; /* for all to answer */
-	double late_s;       /* workers may keep others waiting for this long */
+	uint64_t timeout_us; /* How long to wait for answers. */
+	double late_s;       /* Workers that keep others waiting this long are a problem. */
 	uint32_t count;
 	struct status_target list[STATUS_TARGETS_MAX];
 };
 
-/* ---- report.c: what a winnowd says of itself, read with distrust ---- */
+/* ---- report.c ---- */
 
 /*
- * A report is the JSON that has arrived. Whatever answered: a number that is missing, negative or no
- * number is 0, a text that is missing is "". Texts and lists are as they came: those who show them
- * make them printable and limit them.
+ * A report is JSON from the network, and is not trusted. A number that is missing, negative or not a
+ * number reads as 0, and a missing text as "". Texts and lists are unchecked: code that shows them
+ * must make them printable and limit them.
  */
 
 /*
- * report_parse - of text[bytes]; the caller frees it with json_decref(). NULL: it is not what winnowd
- * says at /status, and one line in `why`.
+ * Parses text[bytes]; the caller frees the result with json_decref(). Returns NULL and a line in
+ * `why` if it is not the /status of a winnowd.
  */
 json_t *report_parse(const char *text, size_t bytes, struct why *why);
 
-/* A field of an object; also of something that is not an object. */
+/* Return a field of an object. They also accept NULL and JSON that is not an object. */
 double report_number(const json_t *object, const char *name);
 uint32_t report_whole(const json_t *object, const char *name);
 const char *report_text(const json_t *object, const char *name);
 
 /*
- * report_judge - add what makes the aggregator degraded, if anything does, to a list of objects: `code` (a
- * word), `job` and `text`, printable ASCII for people. docs/status.md has the definition. `late_s`:
- * workers may keep others waiting for this long.
+ * Adds each problem that makes the aggregator degraded to a list of objects with `code` (a word), `job` and `text`
+ * (printable ASCII). docs/status.md defines the problems. Workers may keep others waiting for `late_s`.
  */
 void report_judge(const json_t *report, double late_s, json_t *problems);
 
 /* ---- status_ask.c ---- */
 
 /*
- * status_targets_read - from arguments (each may be a list with commas), or else from `fallback`.
- * 0, or 2 with one line on stderr.
+ * Reads targets from arguments (each may be a list with commas), or from `fallback` if there are none. Returns 0, or 2
+ * after a line on stderr.
  */
 int status_targets_read(const char *const operands[], uint32_t count, const char *fallback,
                         struct status_targets *out);
 
-/* status_ask - ask all of them again, at once. Returns the worst of their states when all have answered or failed. */
+/* Asks all of them at the same time, and returns the worst state when all have answered or failed. */
 enum status_health status_ask(struct status_targets *targets);
 void status_targets_free(struct status_targets *targets);
 
 struct status_view {
-	bool workers; /* show a table of workers */
-	bool brief;   /* show problems alone */
+	bool workers; /* Also show a table of workers. */
+	bool brief;   /* Show only problems. */
 };
 
-/* status_show - all that people want to see. */
 void status_show(const struct status_targets *targets, const struct status_view *view, FILE *out);
 
-/*
- * owner_of - the user id of the process at the other end of the TCP socket `fd`, if that is on this
- * machine; -1: not known.
- */
+/* Returns the user of the process at the other end of the TCP socket `fd`, or -1 if it is unknown or remote. */
 int64_t owner_of(int fd);
 
-/* owner_name - its login name, or its number where it has none. */
+/* Writes the user's login name, or the number if there is no name. */
 void owner_name(int64_t uid, char name[OWNER_NAME_BYTES]);
 
 #endif /* CLIENT_CLI_STATUS_H */

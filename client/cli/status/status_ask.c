@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * status_ask.c - which aggregators to look at, and asking them all at once
+ * status_ask.c - chooses the aggregators to look at, and asks them all at the same time
  *
- * Plain HTTP inside a cluster: one request, and an answer until its end. libcurl would bring 27
- * packages along. The answers are bytes from a stranger, and bounded.
+ * One plain HTTP request for each does not justify libcurl, which depends on 27 packages. Answers are
+ * not trusted, and their size is limited.
  */
 
 #include <errno.h>
@@ -22,9 +22,9 @@
 #include "client/cli/cli.h"
 #include "client/cli/status/status.h"
 
-/* ---- which ---- */
+/* ---- choosing ---- */
 
-/* An address without a port gets that of METRICS_DEFAULT. */
+/* Adds the port of METRICS_DEFAULT to an address that has none. */
 static bool address_complete(char address[STATUS_ADDRESS_BYTES])
 {
 	const char *port = strrchr(METRICS_DEFAULT, ':');
@@ -42,14 +42,15 @@ static bool address_complete(char address[STATUS_ADDRESS_BYTES])
 	return true;
 }
 
-/* "a:1,b:2" */
+/* Reads a list such as "a:1,b:2". */
 static int list_read(const char *at, struct status_targets *out)
 {
 	while (at != NULL) {
 		struct status_target *target = &out->list[out->count];
 
 		if (out->count == STATUS_TARGETS_MAX)
-			return cli_error(2, "more than %d aggregators", STATUS_TARGETS_MAX);
+			return cli_error(2, "more than %d aggregators are given",
+			                 STATUS_TARGETS_MAX);
 		at = option_item(at, target->address, sizeof(target->address));
 		if (!address_complete(target->address))
 			return cli_error(2,
@@ -66,7 +67,7 @@ int status_targets_read(const char *const operands[], uint32_t count, const char
 {
 	int status = 0;
 
-	if (fallback != NULL && strcmp(fallback, "auto") == 0) /* as winnowd's variable may say */
+	if (fallback != NULL && strcmp(fallback, "auto") == 0) /* From winnowd's variable. */
 		fallback = METRICS_DEFAULT;
 	memset(out, 0, sizeof(*out));
 	for (uint32_t i = 0; i < count && status == 0; i++)
@@ -88,7 +89,7 @@ const char *const status_health_names[] = {"healthy", "degraded", "unreachable"}
 
 /* ---- asking ---- */
 
-/* All that has arrived, with a 0 behind it. NULL: what is wrong with it is said in `why`. */
+/* Parses the answer got[bytes], which a 0 follows. Returns NULL and a line in `why` if it is unusable. */
 static json_t *answer_take(char *got, size_t bytes, bool ended, struct why *why)
 {
 	static const char field[] = "\r\nContent-Length:";
@@ -96,15 +97,15 @@ static json_t *answer_take(char *got, size_t bytes, bool ended, struct why *why)
 	json_t *report = NULL;
 	int code = 0;
 
-	if (body != NULL) { /* the head is a text of its own */
+	if (body != NULL) { /* Search only the head for fields. */
 		*body = '\0';
 		body += 4;
 	}
 	length = strcasestr(got, field);
 	if (bytes == 0)
-		why_set(why, 0, "the connection ended before the answer did");
+		why_set(why, 0, "it closed the connection without an answer");
 	else if (body == NULL || sscanf(got, "HTTP/1.%*d %3d", &code) != 1)
-		why_set(why, 0, "what answers does not speak HTTP: is this its --metrics address?");
+		why_set(why, 0, "the answer is not HTTP: give winnowd's --metrics address");
 	else if (code != 200)
 		why_set(why, 0, "it answers with HTTP %d", code);
 	else if (!ended)
@@ -117,7 +118,7 @@ static json_t *answer_take(char *got, size_t bytes, bool ended, struct why *why)
 	return report;
 }
 
-/* recv(), which waits until then; -1: errno, ETIMEDOUT if nothing has come. */
+/* Like recv(), but waits until `end_us`. Returns -1 with errno, which is ETIMEDOUT if nothing has come. */
 static ssize_t bytes_receive(int fd, void *to, size_t room, uint64_t end_us)
 {
 	for (;;) {
@@ -136,7 +137,7 @@ static ssize_t bytes_receive(int fd, void *to, size_t room, uint64_t end_us)
 	}
 }
 
-/* HTTP/1.0, so that the body comes in one piece, and the connection ends with it. */
+/* HTTP/1.0 makes the body come in one piece, followed by the end of the connection. */
 static void answer_read(struct status_target *target, int fd, uint64_t end_us)
 {
 	char request[400], *got = malloc(STATUS_BODY_MAX + 2);
@@ -158,7 +159,7 @@ static void answer_read(struct status_target *target, int fd, uint64_t end_us)
 	free(got);
 }
 
-/* A TCP connection, within the time; -1: errno, ETIMEDOUT if there was none. */
+/* Connects by TCP until `end_us`. Returns -1 with errno, which is ETIMEDOUT if the time is over. */
 static int address_connect(const struct net_addr *to, uint64_t end_us)
 {
 	uint64_t now_us = clock_us(), left_us = end_us > now_us ? end_us - now_us : 1;
@@ -170,7 +171,7 @@ static int address_connect(const struct net_addr *to, uint64_t end_us)
 
 	if (fd < 0)
 		return -1;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* for connect() as well */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)); /* Limits connect(). */
 	do
 		err = connect(fd, &address.any, size) == 0 ? 0 : errno;
 	while (err == EINTR);
@@ -181,7 +182,7 @@ static int address_connect(const struct net_addr *to, uint64_t end_us)
 	return -1;
 }
 
-/* At one of its name's addresses. -1: what is wrong is said. */
+/* Connects to one of the addresses of its name. Returns -1 and a line in target->why on failure. */
 static int target_connect(struct status_target *target, uint64_t end_us)
 {
 	struct net_addr to[NET_NAME_ADDRESSES_MAX];
@@ -193,20 +194,20 @@ static int target_connect(struct status_target *target, uint64_t end_us)
 		return -1;
 	}
 	for (uint32_t i = 0; i < count && fd < 0; i++) {
-		/* A daemon that listens everywhere shows as 0.0.0.0, or as ::, which takes IPv4 as well. */
+		/* The user may copy 0.0.0.0 or :: from winnowd's options. Both also listen on loopback. */
 		if (net_ip_none(&to[i].ip))
 			to[i].ip = net_ipv4(INADDR_LOOPBACK);
 		fd = address_connect(&to[i], end_us);
 	}
 	if (fd < 0 && errno != ETIMEDOUT)
 		why_set(&target->why, 0,
-		        "cannot connect: %s: does winnowd run there, and is this its --metrics "
-		        "address?",
+		        "cannot connect: %s; check that winnowd runs there, and that this is its "
+		        "--metrics address",
 		        strerror(errno));
 	return fd;
 }
 
-/* On a thread of its own. */
+/* Each target is asked on its own thread. */
 static void *target_ask(void *context)
 {
 	struct status_target *target = context;
@@ -244,7 +245,7 @@ enum status_health status_ask(struct status_targets *targets)
 		        (double)targets->timeout_us / 1e6);
 		asked[i] = pthread_create(&target->thread, NULL, target_ask, target) == 0;
 		if (!asked[i])
-			why_set(&target->why, 0, "no memory for a thread that asks");
+			why_set(&target->why, 0, "cannot start a thread that asks it");
 	}
 	for (uint32_t i = 0; i < targets->count; i++) {
 		if (asked[i])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* status_show.c - the answers of aggregators as tables and lines */
+/* status_show.c - prints the answers of aggregators as tables and lines */
 
 #include <math.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include "client/cli/status/status.h"
 
-#define WAIT_SHOWN_S 0.1 /* shorter waits are normal */
+#define WAIT_SHOWN_S 0.1 /* Shorter waits are normal and not shown. */
 #define HELD_SHOWN 0.01
 #define LINE_BYTES 1600
 
@@ -40,7 +40,7 @@ static char *share_text(const json_t *job, const char *name, char text[16])
 	return text;
 }
 
-/* "6.2s for 1,3+4": the workers that the others wait for. */
+/* Writes the workers that others wait for, such as "6.2s for 1,3+4". */
 static char *waits_text(const json_t *waiting, char text[TABLE_CELL_BYTES])
 {
 	uint32_t missing = report_whole(waiting, "missing");
@@ -78,7 +78,7 @@ static char *operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
 	return text;
 }
 
-/* Of the results, as many as had to be sent again to some worker. */
+/* The share of results that had to be sent again to some worker. */
 static char *loss_text(const json_t *job, char text[16])
 {
 	double copies = report_number(job, "results") * report_number(job, "world");
@@ -88,7 +88,7 @@ static char *loss_text(const json_t *job, char text[16])
 	return text;
 }
 
-/* "240us", "3.1ms", "1.20s": a round trip. */
+/* Writes a round trip, such as "240us", "3.1ms" or "1.20s". */
 static const char *rtt_text(double seconds, char text[16])
 {
 	if (!(seconds > 0))
@@ -101,7 +101,7 @@ static const char *rtt_text(double seconds, char text[16])
 	return text;
 }
 
-/* What of the time something has held a worker back: by its window, or by others' acknowledgements. */
+/* The share of the time that a worker was held back, by its window or by others' acknowledgements. */
 static double held_share(const json_t *worker, const char **by)
 {
 	const json_t *lately = json_object_get(worker, "lately");
@@ -113,8 +113,8 @@ static double held_share(const json_t *worker, const char **by)
 }
 
 /*
- * The longest round trip of a job's workers, and "window 63%: 2" or "credit 40%: 3": what holds them
- * back most, and the worker whose window it is, or for whose acknowledgements all others have waited.
+ * Writes the longest round trip of a job's workers, and what holds them back most, such as "window 63%: 2" or "credit
+ * 40%: 3". The number is the worker whose window it is, or whose acknowledgements the others have waited for.
  */
 static void path_text(const json_t *job, char rtt[16], char held[TABLE_CELL_BYTES])
 {
@@ -141,7 +141,7 @@ static void path_text(const json_t *job, char rtt[16], char held[TABLE_CELL_BYTE
 		         report_whole(*by == 'c' ? last : most, "rank"));
 }
 
-/* "OPS\tIN B\tOUT B\tPKTS". */
+/* Writes the columns "OPS\tIN B\tOUT B\tPKTS". */
 static char *traffic_text(const json_t *job, char text[TABLE_CELL_BYTES])
 {
 	const double counts[] = {
@@ -158,7 +158,7 @@ static char *traffic_text(const json_t *job, char text[TABLE_CELL_BYTES])
 	return text;
 }
 
-/* `before`: the cells in front of those that a function here adds. */
+/* Adds a row that begins with the cells in `before`. */
 static void job_row(struct table *table, const char *before, const json_t *report,
                     const json_t *job)
 {
@@ -166,7 +166,7 @@ static void job_row(struct table *table, const char *before, const json_t *repor
 	const char *path = report_text(report, "datapath");
 	char rtt[16], held[TABLE_CELL_BYTES];
 
-	/* A winnowd with XDP serves jobs that XDP cannot serve through sockets. */
+	/* A winnowd with XDP uses sockets for jobs that XDP cannot serve. */
 	if (strcmp(path, "xdp") == 0)
 		path = report_flag(job, "fast") ? "xdp" : "udp";
 	path_text(job, rtt, held);
@@ -181,7 +181,7 @@ static void job_row(struct table *table, const char *before, const json_t *repor
 
 /* ---- the table of workers ---- */
 
-/* "0.3%/1.2%": shares of the datagrams to the aggregator, and of those from it. */
+/* Writes shares of the datagrams to and from the aggregator, such as "0.3%/1.2%". */
 static char *ways_text(const json_t *lately, const char *what, char text[TABLE_CELL_BYTES])
 {
 	char out[16], in[16];
@@ -239,7 +239,7 @@ static void worker_rows(struct table *table, const char *before, const json_t *r
 	}
 }
 
-/* A table of what all aggregators' jobs add to it. */
+/* Prints a table to which add() adds the rows of each job of each aggregator. */
 static void table_show(const struct status_targets *targets, const char *titles,
                        void (*add)(struct table *table, const char *before, const json_t *report,
                                    const json_t *job),
@@ -318,7 +318,7 @@ static void show_head(const struct status_target *target, FILE *out)
 		text_si(report_number(report, "memory_limit_bytes"), CELL));
 }
 
-/* "stale 3, short 9": those above 0, as far as there is room. */
+/* Writes the counts above 0 that fit, such as "stale 3, short 9". */
 static const char *counts_text(const json_t *counts, char *text, size_t room)
 {
 	const char *name;
@@ -346,7 +346,7 @@ static void show_notes(const struct status_target *target, FILE *out)
 	if (target->owner >= 0 && target->owner != (int64_t)geteuid()) {
 		owner_name(target->owner, name);
 		line_print(out,
-		           "  it is user %s's, not yours: winnow status HOST:PORT looks at another",
+		           "  it belongs to user %s; to ask another one: winnow status HOST:PORT",
 		           name);
 	}
 	if (*counts_text(json_object_get(report, "drops"), counts, sizeof(counts)) != '\0')
@@ -357,15 +357,15 @@ static void show_notes(const struct status_target *target, FILE *out)
 		           *counts != '\0' ? counts : "no packets yet");
 	if (refused + given_up > 0)
 		line_print(out,
-		           "  not sent: %.0f datagrams that the system refused, %.0f given up "
-		           "because the network stayed full",
+		           "  not sent: %.0f datagrams refused by the system, %.0f dropped because "
+		           "the send queue stayed full",
 		           refused, given_up);
 	if (lost > 0)
-		line_print(
-			out,
-			"  log: %.0f lines are lost: what reads winnowd's stderr is too slow, or "
-			"gone",
-			lost);
+		line_print(out,
+		           "  log: %.0f lines are lost because the reader of winnowd's stderr is "
+		           "too slow "
+		           "or gone",
+		           lost);
 	if (*report_text(failure, "text") != '\0')
 		line_print(out, "  last failure, %s ago: job %.64s: %s",
 		           text_age(report_number(failure, "age_s"), CELL),

@@ -12,21 +12,21 @@
 #include "client/cli/cli.h"
 #include "ebpf/geometry.h"
 
-#define EMPTY_BYTES (WIRE_ETHERNET_BYTES + WIRE_HEADER_BYTES) /* a packet with nothing in it */
+#define EMPTY_BYTES (WIRE_ETHERNET_BYTES + WIRE_HEADER_BYTES) /* An empty packet. */
 #define ACK_DELAY_S 1e-3                                      /* PROTOCOL.md section 8.3 */
-#define PROBE_S 1e-3 /* Section 10.1: the probe time where a round trip takes half of that. */
+#define PROBE_S 1e-3 /* Section 10.1: the probe time if a round trip takes half of it. */
 
-/* What predict_add() works with. */
+/* The working memory of predict_add(). */
 struct work {
 	const struct predict_net *net;
 	const struct predict_op *op;
 	struct geometry cut;
 	struct predict *p;
-	uint64_t words;               /* Of one worker's bitmap, in blocks. */
-	uint64_t *bits;               /* [world][words]; `own` lies behind it in the same memory. */
+	uint64_t words;               /* Words of one worker's bitmap of blocks. */
+	uint64_t *bits;               /* [world][words]; owns the memory of the next three. */
 	uint64_t *own;                /* [world][SEGMENT_WORDS] of one segment. */
-	uint64_t *collected, *spread; /* [channels] bytes */
-	struct predict_flow *sent;    /* [world] of this operation */
+	uint64_t *collected, *spread; /* [channels] bytes from all workers, and to each. */
+	struct predict_flow *sent;    /* [world] of this operation. */
 	struct predict_flow received;
 	uint64_t frames;
 };
@@ -72,7 +72,7 @@ void predict_coarsen(const uint64_t *fine, uint64_t fine_bits, uint64_t ratio, u
 				return;
 			bit_set(bits, block);
 			if (next / 64 > word)
-				break; /* the rest of the word is of the same block */
+				break; /* The rest of the word belongs to the same block. */
 			left &= UINT64_MAX << (next % 64);
 		}
 	}
@@ -88,7 +88,7 @@ static void packet_add(struct predict_flow *flow, uint32_t head, uint64_t map, u
 	flow->data_bytes += data;
 }
 
-/* Bytes of a set of blocks, `set` of `blocks`: section 6.1. */
+/* The bytes of a set of `set` blocks out of `blocks`: section 6.1. */
 static uint64_t map_bytes(const struct work *w, const uint64_t *bits, uint32_t blocks, uint32_t set)
 {
 	uint8_t written[WIRE_SEGMENT_BLOCKS_MAX / 8];
@@ -98,7 +98,7 @@ static uint64_t map_bytes(const struct work *w, const uint64_t *bits, uint32_t b
 	return bits_write(bits, blocks, written) + (w->cut.eager ? WIRE_SET_BYTES : 0);
 }
 
-/* The frames of a segment in which a worker has a block, and what it sends in them. */
+/* Counts the frames of a segment in which a worker has a block, and the bytes that it sends in them. */
 static void pushes_add(struct work *w, const uint64_t *own, const uint64_t *united, uint32_t words,
                        struct predict_flow *flow)
 {
@@ -120,7 +120,7 @@ static void pushes_add(struct work *w, const uint64_t *own, const uint64_t *unit
 	flow->data_bytes += blocks * w->cut.one.frames.block_bytes;
 }
 
-/* A segment of a shard: section 6 to 8. Bytes that each worker sends go to the channel's account. */
+/* Counts a segment of a shard (sections 6 to 8), for the workers and for the channel. */
 static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 {
 	const struct geometry_segment segment = geometry_segment(&w->cut, number);
@@ -176,10 +176,7 @@ static void segment_add(struct work *w, uint32_t shard, uint32_t number)
 
 /* ---- time ---- */
 
-/*
- * Seconds that the busiest port needs: a worker's to send or to receive, an aggregator's to receive
- * from all workers or to send to them.
- */
+/* The seconds that the busiest port needs: a worker's or an aggregator's, in either direction. */
 static double op_time(const struct work *w)
 {
 	const struct predict_net *net = w->net;
@@ -194,7 +191,7 @@ static double op_time(const struct work *w)
 		if (channel + 1 < net->channels &&
 		    (uint64_t)channel * net->aggregators / net->channels ==
 		            (uint64_t)(channel + 1) * net->aggregators / net->channels)
-			continue; /* the next channel is the same aggregator's */
+			continue; /* The next channel belongs to the same aggregator. */
 		aggregator_most = fmax(aggregator_most, fmax(in, out));
 		in = out = 0;
 	}
@@ -202,9 +199,9 @@ static double op_time(const struct work *w)
 }
 
 /*
- * STATUSes, by estimate: a worker asks on each channel once in a probe time, and is answered. It acknowledges each
- * quarter of a window, or once in a millisecond, by those, by PUSHes, or by a STATUS that does nothing else. Credits
- * answer quarters of a window.
+ * Estimates the STATUS packets. A worker asks once per probe time on each channel, and gets an answer. It acknowledges
+ * each quarter of a window, and at least once per millisecond, with these, with PUSHes, or with more STATUS packets. A
+ * credit answers each quarter of a window.
  */
 static void acks_add(struct work *w, double time_s)
 {
@@ -263,7 +260,7 @@ bool predict_add(struct predict *p, const struct predict_net *net, const struct 
 		return false;
 	w.words = (w.cut.block_count + 63) / 64 + 1;
 	w.bits = cli_memory(world * (w.words + SEGMENT_WORDS) + 2u * net->channels, 8,
-	                    "bitmaps of all workers: give a coarser --blocks");
+	                    "bitmaps of all workers; give larger --blocks");
 	w.sent = cli_memory(world, sizeof(*w.sent), "sums");
 	w.own = w.bits + world * w.words;
 	w.collected = w.own + world * SEGMENT_WORDS;

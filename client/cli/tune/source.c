@@ -31,7 +31,7 @@ void source_thin(struct source *s, uint32_t most)
 
 /* ---- files ---- */
 
-/* file_map(), of elements. */
+/* Maps a file of elements. */
 static int elements_map(const char *path, enum dtype dtype, const void **data, size_t *bytes,
                         struct why *why)
 {
@@ -43,7 +43,7 @@ static int elements_map(const char *path, enum dtype dtype, const void **data, s
 		        "array.tofile(PATH)",
 		        path);
 	else if (*bytes == 0 || *bytes % dtype_bytes(dtype) != 0)
-		why_set(why, 1, "cannot use %s: its %zu bytes are no whole number of %s", path,
+		why_set(why, 1, "cannot use %s: its %zu bytes are not a whole number of %s", path,
 		        *bytes, dtype_name(dtype));
 	else
 		return 0;
@@ -63,10 +63,11 @@ static int file_op(struct source *s, uint32_t op, const char **paths, const stru
 		file_unmap(data, bytes);
 		first = rank == 0 ? bytes : first;
 		if (bytes != first)
-			return why_set(why, 1,
-			               "%s has %zu bytes and %s %zu: the workers of an operation "
-			               "have the same",
-			               paths[0], first, paths[rank], bytes);
+			return why_set(
+				why, 1,
+				"%s has %zu bytes and %s %zu: all workers' files of an operation "
+				"must have the same size",
+				paths[0], first, paths[rank], bytes);
 	}
 	s->ops[op] = *like;
 	s->ops[op].count = first / dtype_bytes(like->dtype);
@@ -83,8 +84,8 @@ int source_files(struct source *s, const char **paths, uint32_t count, const str
 	*s = (struct source){.world = world != 0 ? world : count, .fine = 1};
 	if (s->world == 0 || count % s->world != 0)
 		return why_set(why, 2,
-		               "%u files cannot be shared among %u workers: give a file for each "
-		               "worker, step by step",
+		               "%u files are not a multiple of %u workers: give one file for each "
+		               "worker and step",
 		               count, s->world);
 	s->op_count = count / s->world;
 	s->ops = cli_memory(s->op_count, sizeof(*s->ops), "operations");
@@ -106,7 +107,7 @@ static int file_bits(const struct source *s, const struct source_op *op, const c
 	if (bytes == op->count * dtype_bytes(op->dtype))
 		bitmap_best()->scan(&tensor, bits);
 	else
-		err = why_set(why, 1, "%s has changed meanwhile", path);
+		err = why_set(why, 1, "%s has changed while it was read", path);
 	file_unmap(tensor.data, bytes);
 	return err;
 }

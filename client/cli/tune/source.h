@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * source.h - where winnow tune's operations come from: raw files, a job's trace, or a pattern
+ * source.h - the operations of winnow tune: from raw files, a job's trace, or a pattern
  *
- * From any of them, an operation is a tensor's size and type, and for each worker a bitmap with a
- * bit for `fine` elements, made on request.
+ * An operation consists of a tensor's size and type, and of a bitmap for each worker with one bit for
+ * `fine` elements, which is made on request.
  */
 #ifndef CLIENT_CLI_SOURCE_H
 #define CLIENT_CLI_SOURCE_H
@@ -22,50 +22,49 @@ struct source_op {
 	uint64_t count, tag;
 	enum dtype dtype;
 	uint8_t form;
-	uint32_t block;          /* the block size that a job used; 0: unknown, or in tiles */
-	uint64_t row;            /* elements of a row, when there are rows; 0: unknown */
-	const char **paths;      /* [world] of files, owned by the caller; else NULL */
-	const uint32_t *entries; /* [world] of a trace: which of the workers' entries it is */
+	uint32_t block;          /* The job's block size, or 0 if unknown or in tiles. */
+	uint64_t row;            /* Elements of a row, or 0 if unknown. */
+	const char **paths;      /* [world] files, owned by the caller; NULL without files. */
+	const uint32_t *entries; /* [world] its index among each worker's entries in the trace. */
 };
 
 struct source {
 	uint32_t world;
-	uint32_t fine; /* elements of a bit; of files and patterns the caller chooses it */
+	uint32_t fine; /* Elements of a bit. The caller sets it for files and patterns. */
 	uint32_t op_count;
 	struct source_op *ops;
-	char note[512]; /* something that the user should know; "" if nothing */
+	char note[512]; /* A remark for the user, or "". */
 
-	/* A trace: the folder's files, the workers' first, and what ops[].entries point into. */
+	/* With a trace: the folder's files, the workers' first, and the memory of ops[].entries. */
 	struct trace_file **traces;
 	uint32_t trace_count;
 	uint32_t *entries;
-	const char *job; /* The job's name; NULL: not all its workers said what they sent. */
-	/* The bytes are a worker's, on the average. */
-	uint64_t job_operations, job_sent, job_received;
-	struct pattern pattern; /* Without a trace. */
+	const char *job; /* The job's name, or NULL if a worker's totals are missing. */
+	uint64_t job_operations, job_sent, job_received; /* The bytes of an average worker. */
+	struct pattern pattern;                          /* With a pattern. */
 };
 
 /*
- * 0, 1 (cannot be read) or 2 (wrong usage) with one line in `why`. `world` 0: as many as there are. A file holds
- * elements of op->dtype, and nothing else.
+ * Opens files, each of which holds only elements of op->dtype. If `world` is 0, each file is a worker's. Returns 0, or
+ * 1 (cannot be read) or 2 (wrong usage) with a line in `why`.
  */
 int source_files(struct source *s, const char **paths, uint32_t count, const struct source_op *op,
                  uint32_t world, struct why *why);
 
-/* A folder that WINNOW_TRACE named; `job` NULL: the only one there is; its latest run. */
+/* Opens the latest run of `job` in a folder of traces. If `job` is NULL, there must be only one job. */
 int source_trace(struct source *s, const char *folder, const char *job, uint32_t world,
                  struct why *why);
 
-/* One made-up operation, whose rows are the pattern's units. */
+/* Makes up one operation, whose rows are the pattern's units. */
 void source_pattern(struct source *s, const struct pattern *pattern, const struct source_op *op,
                     uint32_t world);
 
 void source_close(struct source *s);
 
-/* Keep at most `most` operations, spread evenly; 0: all. */
+/* Keeps at most `most` operations, spread evenly, or all if it is 0. */
 void source_thin(struct source *s, uint32_t most);
 
-/* bits[..] of `rank` in operation `op`, in units of s->fine. 0, or 1 and a line in `why`. */
+/* Writes the bitmap of `rank` in operation `op`, in units of s->fine. Returns 0, or 1 and a line in `why`. */
 int source_bits(const struct source *s, uint32_t op, uint32_t rank, uint64_t *bits,
                 struct why *why);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* source_trace.c - a folder of traces: which files belong together, and which of their operations */
+/* source_trace.c - finds the files of a run in a folder of traces, and the operations that they share */
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +17,7 @@ static int is_trace(const struct dirent *entry)
 	return dot != NULL && strcmp(dot, ".trace") == 0;
 }
 
-/* All traces in a folder. */
+/* Opens all traces in a folder. */
 static int folder_open(struct source *s, const char *path, struct why *why)
 {
 	struct dirent **names = NULL;
@@ -47,7 +47,7 @@ static int folder_open(struct source *s, const char *path, struct why *why)
 	return status;
 }
 
-/* The job that is meant: its latest run. */
+/* Chooses the job and its latest run. */
 static int run_choose(struct source *s, const char *job, const struct trace_head **out,
                       struct why *why)
 {
@@ -64,14 +64,14 @@ static int run_choose(struct source *s, const char *job, const struct trace_head
 		if (best != NULL && strcmp(best->job, head->job) != 0)
 			return why_set(
 				why, 2,
-				"there are traces of the jobs %s and %s: say --job %s or --job %s",
+				"there are traces of the jobs %s and %s: give --job %s or --job %s",
 				best->job, head->job, best->job, head->job);
 		older += best != NULL && head->run != best->run;
 		if (best == NULL || head->started_s > best->started_s)
 			best = head;
 	}
 	if (best == NULL)
-		return why_set(why, 1, "there is no trace of job %s, but of %s", job,
+		return why_set(why, 1, "there is no trace of job %s; found: %s", job,
 		               other != NULL ? other->job : "none");
 	if (older > 0)
 		snprintf(s->note, sizeof(s->note), "several runs of job %s: the latest is used",
@@ -80,7 +80,7 @@ static int run_choose(struct source *s, const char *job, const struct trace_head
 	return 0;
 }
 
-/* Puts the run's traces at the places of their workers, the others behind them. */
+/* Moves the run's traces to the front, in the order of ranks. */
 static int files_order(struct source *s, const struct trace_head *run, struct why *why)
 {
 	for (uint32_t rank = 0; rank < s->world; rank++) {
@@ -94,7 +94,8 @@ static int files_order(struct source *s, const struct trace_head *run, struct wh
 				continue;
 			if (head->world != run->world || head->payload != run->payload ||
 			    head->channels != run->channels || file != NULL)
-				return why_set(why, 1, "%s does not fit the other workers' traces",
+				return why_set(why, 1,
+				               "%s does not match the other workers' traces",
 				               s->traces[i]->path);
 			file = s->traces[i];
 			s->traces[i] = s->traces[rank];
@@ -107,9 +108,9 @@ static int files_order(struct source *s, const struct trace_head *run, struct wh
 	return 0;
 }
 
-/* ---- which operations belong together: by tag, and by order where a tag comes again ---- */
+/* ---- matching operations: by tag, and by order if a tag repeats ---- */
 
-/* s->entries[entry of rank 0][rank] = entry of `rank`, UINT32_MAX: none. */
+/* Sets s->entries[entry of rank 0][rank] to the matching entry of `rank`; UINT32_MAX stays where there is none. */
 static void entries_match(struct source *s, uint32_t rank)
 {
 	const struct trace_file *a = s->traces[0], *b = s->traces[rank];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* trace_read.c - the file that WINNOW_TRACE names, mapped; see trace_read.h */
+/* trace_read.c - see trace_read.h */
 
 #include "client/cli/tune/trace_read.h"
 
@@ -18,7 +18,7 @@
 
 int file_map(const char *path, const void **data, size_t *bytes, struct why *why)
 {
-	/* A pipe that nobody writes would keep open() waiting. */
+	/* O_NONBLOCK: open() of a pipe without a writer would wait. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	struct stat status = {0};
 	void *memory = NULL;
@@ -36,7 +36,7 @@ int file_map(const char *path, const void **data, size_t *bytes, struct why *why
 	*data = memory;
 	*bytes = (size_t)status.st_size;
 	if (err == -EINVAL)
-		return why_set(why, err, "it is no regular file, which can be mapped");
+		return why_set(why, err, "it is not a regular file, so it cannot be mapped");
 	return err == 0 ? 0 : why_set(why, err, "%s", strerror(-err));
 }
 
@@ -49,13 +49,13 @@ void file_unmap(const void *data, size_t bytes)
 static void entry_add(struct trace_file *file, const struct trace_record *record,
                       const uint8_t *body)
 {
-	if ((file->count & (file->count + 1)) == 0) /* the room is a power of two less one */
+	if ((file->count & (file->count + 1)) == 0) /* The room grows at 2^n - 1. */
 		file->entries = cli_memory_more(
 			file->entries, (file->count * 2 + 1ul) * sizeof(*file->entries), "traces");
 	file->entries[file->count++] = (struct trace_entry){*record, body};
 }
 
-/* All records; one that is not whole ends the file, as a killed process leaves it. */
+/* Indexes all records. A killed process leaves an incomplete one at the end, which is ignored. */
 static int index_make(struct trace_file *file, struct why *why)
 {
 	const uint8_t *from = file->memory, *at = from + TRACE_HEAD_BYTES,
@@ -85,7 +85,7 @@ static int index_make(struct trace_file *file, struct why *why)
 		}
 		at += record.body_bytes;
 	}
-	return at == end ? 0 : why_set(why, -EINVAL, "something follows its end");
+	return at == end ? 0 : why_set(why, -EINVAL, "bytes follow its end record");
 }
 
 static int entry_compare(const void *a, const void *b)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* tune.c - winnow tune: options, and what happens in which order */
+/* tune.c - winnow tune: options, and the order of the steps */
 
 #include "client/cli/tune/tune.h"
 
@@ -11,7 +11,7 @@
 #include "client/winnow.h"
 #include "ebpf/wire.h"
 
-#define WINDOW_BYTES (2u << 20) /* winnowd's default: for the estimate of acknowledgements */
+#define WINDOW_BYTES (2u << 20) /* winnowd's default; only for the estimate of acknowledgements. */
 
 static struct {
 	const char *operands[SOURCE_FILES_MAX];
@@ -26,11 +26,11 @@ static struct {
 
 static const struct option list[] = {
 	{"blocks", "ELEMENTS[,..]", OPTION_TEXT, &settings.blocks, NULL, NULL, 0, 0,
-         "block sizes to compare; by default 8 to 8192, and rows"},
+         "block sizes to compare; by default 8 to 8192 and rows"},
 	{"world", "N", OPTION_COUNT, &settings.world, "0", "WORLD_SIZE", 0, 4096,
-         "workers; 0: one for each file or trace, 4 for a pattern"},
+         "number of workers; 0: one for each file or trace, 4 for a pattern"},
 	{"plot", "FILE", OPTION_TEXT, &settings.plot, NULL, NULL, 0, 0,
-         "draw the curve with gnuplot, .svg or .png"},
+         "draw the curve with gnuplot, into a .svg or .png file"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 
 	{"rate", "BIT/S", OPTION_RATE, &settings.rate, "10G", NULL, 1000, 1e15,
@@ -45,23 +45,24 @@ static const struct option list[] = {
          WIRE_PAYLOAD_MIN + WIRE_IP_UDP_BYTES, WIRE_PAYLOAD_MAX + WIRE_IP_UDP_BYTES,
          "MTU of the network; 0: the traced job's, or 1500"},
 	{"multicast", "1|0", OPTION_FLAG, &settings.multicast, "1", NULL, 0, 0,
-         "use multicast; 0: aggregators send results one by one"},
+         "use multicast; 0: aggregators send each worker its own copy"},
 
 	{"job", "NAME", OPTION_TEXT, &settings.job, NULL, NULL, 0, 0,
-         "which of several traced jobs to use"},
+         "the job to use if several are traced"},
 	{"ops", "N", OPTION_COUNT, &settings.ops, "64", NULL, 0, 1e9,
-         "operations to use, spread over the trace; 0: all"},
+         "number of operations to use, spread over the trace; 0: all"},
 
 	{"dtype", CLI_DTYPES, OPTION_CHOICE, &settings.dtype, "f32", NULL, WINNOW_F32, WINNOW_I64,
-         "type of the elements, also of files"},
+         "type of the elements, also in files"},
 	{"size", "SIZE", OPTION_SIZE, &settings.size, "100M", OPTION_ARGUMENT, 0, 1e15,
          "bytes of the tensor"},
 	{"density", "D", OPTION_REAL, &settings.pattern.density, "0.1", OPTION_ARGUMENT, 0, 1,
-         "non-zero share of a worker's units"},
+         "share of each worker's units that is non-zero"},
 	{"unit", "ELEMENTS", OPTION_COUNT, &settings.unit, "256", NULL, 1, 1e9,
-         "elements of a row, which is zero or non-zero as a whole"},
+         "elements of a unit, which is zero or non-zero as a whole"},
 	{"overlap", "random|all|none", OPTION_CHOICE, &settings.pattern.overlap, "random",
-         OPTION_ARGUMENT, PATTERN_RANDOM, PATTERN_NONE, "what workers' units have in common"},
+         OPTION_ARGUMENT, PATTERN_RANDOM, PATTERN_NONE,
+         "how non-zero units are chosen; all: the same on all workers"},
 	{"seed", "N", OPTION_COUNT, &settings.pattern.seed, "1", NULL, 0, 0, "seed of the pattern"},
 	{0},
 };
@@ -76,11 +77,11 @@ static const struct option_group groups[] = {
 static const struct options options = {
 	.program = "winnow tune",
 	.usage = "[FILE.. | FOLDER] [...]",
-	.about = "Shows what each block size would put on the wire, how long that would take, and "
-		 "which is best.\n"
-		 "FILE.. are gradients: raw elements of each worker, and then of the next step. "
-		 "FOLDER is what a\n"
-		 "job with WINNOW_TRACE=FOLDER has recorded. Without either, a pattern is drawn.",
+	.about =
+		"Predicts the traffic and time of each block size, and shows the best one.\n"
+		"FILE.. are gradients as raw elements: one file for each worker, then those of the "
+		"next step.\nFOLDER is the recording of a job that ran with WINNOW_TRACE=FOLDER. "
+		"Without either, gradients are\nmade up from a pattern.",
 	.examples = "  winnow tune grad.0 grad.1 --rate 10G\n"
 		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot "
 		    "curve.svg\n",
@@ -120,7 +121,7 @@ static int source_open(struct source *source)
 	return 0;
 }
 
-/* What the options say, otherwise the traced job's values, otherwise the usual ones. */
+/* Takes the options' values, or the traced job's, or the usual ones. */
 static int net_choose(struct tune *tune)
 {
 	const struct trace_head *head =
@@ -144,7 +145,8 @@ static int net_choose(struct tune *tune)
 	if (settings.channels != 0)
 		net->channels = (uint32_t)settings.channels;
 	if (net->channels < net->aggregators)
-		return cli_error(2, "--channels is %u: each of %u aggregators has at least one",
+		return cli_error(2,
+		                 "--channels is %u: want at least one for each of %u aggregators",
 		                 net->channels, net->aggregators);
 	for (net->window = 4;
 	     net->window * 2 <= WINDOW_BYTES / net->payload && net->window < WIRE_WINDOW_MAX;)

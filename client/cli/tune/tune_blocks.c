@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* tune_blocks.c - which block sizes, what each would cost, which is best */
+/* tune_blocks.c - chooses block sizes, predicts their costs, finds the best one */
 
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static uint64_t tensor_largest(const struct source *source)
 	return most;
 }
 
-/* Adds a size once; not beyond the tensors; from a trace only what its bits can tell. */
+/* Adds a size once. Returns false if no tensor is as large, or a trace's bits are too coarse for it. */
 static bool block_add(struct tune *tune, uint64_t block)
 {
 	const struct source *source = &tune->source;
@@ -43,7 +43,7 @@ static bool block_add(struct tune *tune, uint64_t block)
 	return true;
 }
 
-/* Powers of two, what the job used, and rows with their half and double. */
+/* Adds powers of two, the job's own block sizes, and rows with their half and double. */
 static void blocks_preset(struct tune *tune)
 {
 	const struct source *source = &tune->source;
@@ -89,7 +89,7 @@ static int blocks_read(struct tune *tune, const char *text)
 	}
 	return tune->block_count > 0
 	               ? 0
-	               : cli_error(2, "none of --blocks %s can be looked at: %s", text, tune->note);
+	               : cli_error(2, "none of --blocks %s can be predicted: %s", text, tune->note);
 }
 
 int tune_blocks_choose(struct tune *tune, const char *blocks)
@@ -106,26 +106,28 @@ int tune_blocks_choose(struct tune *tune, const char *blocks)
 	if (status != 0)
 		return status;
 	if (tune->block_count == 0)
-		return cli_error(1, "the trace has a bit for %u elements: more than any tensor has",
+		return cli_error(1,
+		                 "the trace has one bit for %u elements, but its tensors are "
+		                 "smaller: set WINNOW_TRACE_BLOCK lower",
 		                 source->fine);
 	qsort(tune->rows, tune->block_count, sizeof(tune->rows[0]), block_compare);
 	if (source->traces != NULL)
 		return 0;
-	/* All of these are whole numbers of bits. */
+	/* A bit stands for the greatest common divisor of all block sizes. */
 	for (uint32_t i = 0; i < tune->block_count; i++)
 		fine = geometry_gcd(fine, tune->rows[i].block);
 	source->fine = (uint32_t)fine;
 	return 0;
 }
 
-/* ---- what each costs ---- */
+/* ---- their costs ---- */
 
-/* Those of all workers in an operation, in one piece of memory. NULL: an error that has been printed. */
+/* Makes the bitmaps of all workers in an operation, in one piece of memory. Returns NULL after printing an error. */
 static uint64_t **bits_make(const struct source *source, uint32_t op)
 {
 	size_t words = source_bit_count(source, op) / 64 + 1;
 	uint64_t **rows = cli_memory(source->world, sizeof(*rows) + words * 8,
-	                             "bitmaps of all workers: give a coarser --blocks");
+	                             "bitmaps of all workers; give larger --blocks");
 	struct why why;
 
 	for (uint32_t rank = 0; rank < source->world; rank++) {
@@ -154,12 +156,12 @@ static int op_predict(struct tune *tune, uint32_t op)
 	for (uint32_t i = 0; i < tune->block_count && good; i++)
 		good = predict_add(&tune->rows[i].predicted, &tune->net, &input);
 	if (bits != NULL && !good)
-		cli_error(1, "no job may have such a tensor");
+		cli_error(1, "a tensor is too large for an operation");
 	free((void *)bits);
 	return good ? 0 : 1;
 }
 
-/* Sums over operations, and over workers or not, become means. */
+/* Turns sums over operations, some of them over workers too, into means. */
 static void row_fill(struct tune_row *row, const struct tune *tune)
 {
 	double ops = tune->source.op_count, blocks = (double)row->predicted.blocks;
@@ -171,7 +173,7 @@ static void row_fill(struct tune_row *row, const struct tune *tune)
 	row->united = (double)row->predicted.united / blocks;
 }
 
-/* The largest of those that are nearly as fast as the fastest. */
+/* Chooses the largest block size that is nearly as fast as the fastest. */
 static void blocks_judge(struct tune *tune)
 {
 	double least_s = tune->rows[0].time_s;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* tune_plot.c - time against block size as gnuplot draws it: a program of its own, which reads a script on stdin */
+/* tune_plot.c - draws time against block size with gnuplot, which reads a script on stdin */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "client/cli/table.h"
 #include "client/cli/tune/tune.h"
 
-/* Colours of Okabe and Ito. */
+/* The colours of Okabe and Ito can be told apart by the colour-blind. */
 #define LOOK                                                                                       \
 	"set border 3\nset tics nomirror\nset grid ytics lc rgb '#dddddd'\nset key bottom center " \
 	"outside horizontal\nset logscale x 2\nset xlabel 'block (elements)'\nset ylabel 'ms an "  \
@@ -43,13 +43,13 @@ static void script_write(const struct tune *tune, const char *terminal, FILE *ou
 		most_s = row->time_s > most_s ? row->time_s : most_s;
 	}
 	fprintf(out, "END\n" CURVES);
-	if (tune->ring_s < 4 * most_s) /* else all other curves would lie flat below it */
+	if (tune->ring_s < 4 * most_s) /* A higher line would flatten all other curves. */
 		fprintf(out, ", %.9g with lines dt 2 lc rgb '#999999' title 'a ring'",
 		        tune->ring_s * 1e3);
 	fprintf(out, "\n");
 }
 
-/* 0, an exit status, or -errno: it did not start. */
+/* Returns gnuplot's exit status, or -errno if it did not start. */
 static int gnuplot_run(int in, int out)
 {
 	char name[] = "gnuplot", *argv[] = {name, NULL};
@@ -65,7 +65,7 @@ static int gnuplot_run(int in, int out)
 	posix_spawn_file_actions_destroy(&files);
 	if (err != 0)
 		return -err;
-	/* Whoever has SIGCHLD ignored hears nothing of a child's end. */
+	/* waitpid() fails if our parent had SIGCHLD ignored. */
 	if (waitpid(child, &status, 0) != child)
 		return -errno;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -73,9 +73,9 @@ static int gnuplot_run(int in, int out)
 
 int tune_plot(const struct tune *tune, const char *path)
 {
-	bool png = strcmp(path + strlen(path) - 4, ".png") == 0; /* or .svg */
+	bool png = strcmp(path + strlen(path) - 4, ".png") == 0; /* Otherwise .svg. */
 	FILE *script = tmpfile();
-	char part[PATH_MAX + 8]; /* beside it; one that is too long is none */
+	char part[PATH_MAX + 8]; /* Beside `path`; open() fails if it is too long. */
 	int out, status;
 
 	if (script != NULL)
@@ -96,9 +96,9 @@ int tune_plot(const struct tune *tune, const char *path)
 		return 0;
 	unlink(part);
 	if (status == -ENOENT)
-		return cli_error(1, "cannot draw %s: it needs gnuplot: apt-get install gnuplot-nox",
+		return cli_error(1, "cannot draw %s without gnuplot: apt-get install gnuplot-nox",
 		                 path);
 	if (status < 0)
 		return cli_error(1, "cannot draw %s: %s", path, strerror(-status));
-	return cli_error(1, "cannot draw %s: gnuplot ends with %d", path, status);
+	return cli_error(1, "cannot draw %s: gnuplot failed with exit status %d", path, status);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* tune_print.c - the table and the best block size, for people and as one JSON object */
+/* tune_print.c - prints the table and the best block size, as text or as one JSON object */
 
 #include <jansson.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "client/cli/tune/tune.h"
 #include "client/winnow.h"
 
-/* "0.123ms", "45.6ms", "7.89s" */
+/* Writes a time such as "45.6ms" or "7.89s". */
 static char *time_text(double seconds, char text[16])
 {
 	snprintf(text, 16, seconds < 1 ? "%.3gms" : "%.3gs", seconds < 1 ? seconds * 1e3 : seconds);
@@ -25,8 +25,8 @@ static void tune_head_print(const struct tune *tune)
 	printf("# %u workers, %u aggregator%s with %u channel%s, links of %sbit/s\n", net->world,
 	       net->aggregators, net->aggregators == 1 ? "" : "s", net->channels,
 	       net->channels == 1 ? "" : "s", text_si(net->rate * 8, CELL));
-	printf("# datagrams of %u bytes, results %s; bytes of a worker an operation\n",
-	       net->payload, net->multicast ? "by multicast" : "one by one");
+	printf("# datagrams of %u bytes, results %s; bytes are per worker and operation\n",
+	       net->payload, net->multicast ? "by multicast" : "copied to each worker");
 	if (source->note[0] != '\0')
 		printf("# note: %s\n", source->note);
 	if (tune->note[0] != '\0')
@@ -60,10 +60,10 @@ void tune_print(const struct tune *tune)
 		row_print(tune, &tune->rows[i], &table);
 	table_print(&table, stdout);
 	table_clear(&table);
-	printf("\nBest: block %u, %s an operation. A ring of all bytes would take %s.\n",
-	       best->block, time_text(best->time_s, CELL), time_text(tune->ring_s, CELL));
+	printf("\nBest: block %u, %s per operation. A ring allreduce would take %s.\n", best->block,
+	       time_text(best->time_s, CELL), time_text(tune->ring_s, CELL));
 	if (source->job != NULL)
-		printf("Job %s itself: a worker sent %sB and received %sB in %llu operations.\n",
+		printf("In job %s itself, a worker sent %sB and received %sB in %llu operations.\n",
 		       source->job, text_si((double)source->job_sent, CELL),
 		       text_si((double)source->job_received, CELL),
 		       (unsigned long long)source->job_operations);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The text: the King James Bible of Debian's bible-kjv, as numbers for the two models."""
+"""Reads the King James Bible of Debian's bible-kjv, and turns it into numbers for the two models."""
 
 import collections
 import re
@@ -9,14 +9,14 @@ import numpy
 
 from processes import DemoError
 
-RARE = 2  # words below this count are left out
+RARE = 2  # rarer words are left out
 VERSES = 31102
 WINDOW = 5
 NEGATIVES = 5
 
 
 def read_text():
-    """All verses, one a line, without their numbers."""
+    """Returns all verses, one per line, without their numbers."""
     command = ["bible", "-f", "-p", "/usr/lib", "Gen1:1-Rev22:21"]
     try:
         output = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
@@ -26,12 +26,12 @@ def read_text():
         raise DemoError(f"`bible` failed: {error.stderr.decode(errors='replace').strip()}") from None
     verses = output.decode("ascii").splitlines()
     if len(verses) != VERSES:
-        raise DemoError(f"`bible` printed {len(verses)} verses, {VERSES} were expected")
+        raise DemoError(f"`bible` printed {len(verses)} verses, but {VERSES} were expected")
     return "\n".join(verse.split(" ", 1)[1] for verse in verses)
 
 
 def prepare(path):
-    """Writes what the workers need to `path`."""
+    """Writes the workers' data to `path`."""
     text = read_text()
     words = re.findall(r"[a-z]+", text.lower())
     counted = collections.Counter(words).most_common()
@@ -49,7 +49,7 @@ def prepare(path):
 
 
 def skipgram_batch(data, draw, size):
-    """Centre words, one word near each, and NEGATIVES words drawn by frequency^0.75."""
+    """Draws centre words and, for each, a word near it and NEGATIVES words by frequency^0.75."""
     words = data["words"]
     at = draw.integers(WINDOW, len(words) - WINDOW, size)
     away = draw.integers(1, WINDOW + 1, size) * draw.choice((-1, 1), size)
@@ -58,7 +58,7 @@ def skipgram_batch(data, draw, size):
 
 
 def letters_batch(data, draw, size, length):
-    """`size` passages of `length` letters, and the letters that follow each."""
+    """Draws `size` passages of `length` letters, and the letter that follows each of their letters."""
     at = draw.integers(0, len(data["letters"]) - length - 1, size)
     passages = data["letters"][at[:, None] + numpy.arange(length + 1)]
     return passages[:, :-1], passages[:, 1:]

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Trains two models with DistributedDataParallel, over Gloo and over Winnow, one also with local steps, and compares.
 
-Four worker processes and one winnowd on this machine; nothing else is needed. Exit status
-0: both trained alike; 1: they did not, or something failed, and one line says what.
+It only needs this machine, and starts four workers and one winnowd. The exit status is 0 if both trained alike, and 1 if
+they did not, or after a line about a failure.
 """
 
 import argparse
@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 import processes  # noqa: E402
 from processes import DemoError  # noqa: E402
 
-LIMIT_SECONDS = 600  # it takes one minute where nothing else runs
+LIMIT_SECONDS = 600  # it takes one minute on an idle machine
 
 
 def options():
@@ -35,7 +35,7 @@ def options():
 
 
 def check_machine(given):
-    """What is missing is better said before the work than after it."""
+    """Refuses to begin if something is missing."""
     for name in ("winnowd", "libwinnow.so"):
         if not (given.build / name).exists():
             raise DemoError(f"{given.build / name} is missing: run make first, or give --build")
@@ -46,7 +46,7 @@ def check_machine(given):
 
 
 def train(given, directory, children):
-    """Runs aggregator and workers; what each rank measured."""
+    """Runs the aggregator and the workers, and returns the measurements of each rank."""
     import corpus
 
     data = directory / "corpus.npz"

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Trains a model while its workers and aggregators come and go, and compares with an undisturbed training.
 
-Four workers and two winnowd on this machine. One worker is killed with -9, then the second winnowd; the first one, which
-decides who is a member, is killed and started again; then a fifth worker joins. Exit status 0: it trained to the end all the same, to the same loss; 1: not, and one line says why.
+It starts four workers and two winnowd on this machine. It kills a worker, then the second winnowd; it kills and restarts
+the first winnowd, which decides about memberships; then a fifth worker joins. The exit status is 0 if the training reached
+the same loss, and 1 after a line about a failure.
 """
 
 import argparse
@@ -21,14 +22,14 @@ import processes  # noqa: E402
 from processes import DemoError  # noqa: E402
 
 WORKERS, LIMIT_SECONDS = 4, 300
-LOSS_TOLERANCE = 0.1  # of the undisturbed loss, over the last tenth of the steps: fewer workers see less text
+LOSS_TOLERANCE = 0.1  # share of the undisturbed loss, over the last tenth of the steps, because fewer workers see less text
 
 
 # ---- a worker ----
 
 
 def small(model):
-    """So that a step takes little time, and a death's cost is to be seen."""
+    """Makes a model so small that the cost of a death is visible beside a step."""
 
     class Small(model):
         width, layers, batch_size = 64, 1, 8
@@ -84,7 +85,7 @@ def work(name, settings):
 
 
 class Run:
-    """One training: its processes, and what they have written."""
+    """A training: its processes and their logs."""
 
     def __init__(self, given, directory, name, data, workers=WORKERS):
         self.directory, self.children = directory / name, processes.Processes(directory)
@@ -109,7 +110,7 @@ class Run:
         return self.children.start(f"{self.name} winnowd {number}", command)
 
     def restart(self):
-        """The first winnowd, which has stored nothing."""
+        """Kills and starts the first winnowd, which has stored nothing."""
         self.children.kill(self.daemons[0])
         self.daemons[0].wait()
         self.daemons[0] = self.daemon(0, self.settings["aggregators"].split(",")[0])
@@ -136,19 +137,19 @@ class Run:
             raise DemoError(f"the workers end with {len(weights)} different models")
 
     def losses(self):
-        """By step, the average of all workers that did it; of one that was repeated, of the last time."""
+        """Returns the average loss of the workers in each step. A repeated step counts the last time."""
         of_worker = [{line["step"]: line["loss"] for line in self.lines(n) if "loss" in line} for n in range(len(self.workers))]
         each = [[losses[step] for losses in of_worker if step in losses] for step in range(self.given.steps)]
         return [sum(losses) / len(losses) for losses in each]
 
     def seconds(self):
-        """Between one step and the next, of worker 0, by step."""
+        """Returns the seconds of worker 0 from one step to the next, by step."""
         at = [(line["step"], line["at"]) for line in self.lines(0) if "loss" in line]
         return {step: now - before for (_, before), (step, now) in zip(at, at[1:])}
 
 
 def disturb(run):
-    """What happens at which step; each with the step at which worker 0 was told."""
+    """Kills and starts processes at certain steps. Returns these events with their times."""
     steps, events = run.given.steps, []
 
     def when(share, what, act):
@@ -164,7 +165,7 @@ def disturb(run):
 
 
 def cost(run, events):
-    """Milliseconds beyond an ordinary step, and steps repeated, of worker 0."""
+    """Adds to each event the milliseconds beyond an ordinary step, and the repeated steps, of worker 0."""
     lines, seconds = run.lines(0), run.seconds()
     median = sorted(seconds.values())[len(seconds) // 2]
     for i, event in enumerate(events):
@@ -187,7 +188,7 @@ def picture(quiet, losses, events, path):
 
     figure, axis = plot.subplots(figsize=(9, 4), dpi=100)
     axis.plot(quiet, color="#888888", linewidth=2, label="undisturbed, 4 workers, 2 winnowd")
-    axis.plot(losses, color="#1f6fb4", linewidth=2, label="with what happens here")
+    axis.plot(losses, color="#1f6fb4", linewidth=2, label="with these events")
     for i, event in enumerate(events):
         axis.axvline(event["step"], color="#c0392b", linewidth=1)
         text = f"{event['what']}\n{event['ms']:.0f} ms, {event['repeated']} step(s) repeated\n{event['world']} workers"
@@ -231,7 +232,7 @@ def demo(given, directory):
     picture(expected, losses, events, path)
     print(f"Picture: {path}")
     if [event["world"] for event in events] != [3, 3, 3, 4]:
-        raise DemoError(f"{[event['world'] for event in events]} workers have continued: want 3, 3, 3 and 4")
+        raise DemoError(f"{[event['world'] for event in events]} workers continued: want 3, 3, 3 and 4")
     if abs(here - there) > LOSS_TOLERANCE * there:
         raise DemoError(f"the losses differ by {abs(here - there):.3f}, more than {LOSS_TOLERANCE} of {there:.3f}")
 

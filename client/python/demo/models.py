@@ -38,7 +38,7 @@ class SkipGram(nn.Module):
         return -functional.logsigmoid(scores).sum(1).mean()
 
     def optimizer(self):
-        # A row's gradient is its word's share of the batch: the rate makes up for that.
+        # The rate is high because a row's gradient is divided by the batch size.
         return torch.optim.SGD(self.parameters(), lr=20)
 
 
@@ -47,7 +47,7 @@ class CharacterModel(nn.Module):
 
     title = "letter transformer"
     steps = 45
-    # Debian's reference BLAS multiplies at a few GFLOP/s: few letters a step, many parameters.
+    # Few letters per step but many parameters, because Debian's reference BLAS has only a few GFLOP/s.
     width, layers, heads, length = 192, 2, 4, 32
     batch_size = 4
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The demo's processes: a network of their own if the system allows, and none left behind."""
+"""The demo's processes: in their own network if the system allows, and always stopped in the end."""
 
 import ctypes
 import fcntl
@@ -22,15 +22,15 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class DemoError(RuntimeError):
-    """What ends the demo, in one line."""
+    """Ends the demo, with one line."""
 
 
 def enter_namespace():
-    """Runs this program again in a network namespace; True inside one, False where none can be had."""
+    """Runs this program again in a network namespace. Returns True inside one, and False if there can be none."""
     if os.environ.get(INSIDE):
         loopback_up()
         return True
-    for options in (["-n"], ["-rn"]):  # as root; as anybody, where the system lets users
+    for options in (["-n"], ["-rn"]):  # as root; as a user, if the system allows it
         command = ["unshare", *options]
         try:
             trial = subprocess.run([*command, "true"], capture_output=True)
@@ -56,14 +56,14 @@ def free_port():
 
 
 def draw_key():
-    """Loopback is open to every user of the machine: all children find a new key in their environment."""
+    """Puts a new key into the environment of all children, because every user of the machine can reach loopback."""
     for name in ("WINNOW_KEY_FILE", "WINNOW_INSECURE_NO_KEY"):
         os.environ.pop(name, None)
     os.environ["WINNOW_KEY"] = secrets.token_hex(32)
 
 
 def stop_on_signals():
-    """Signals that end a program end it as an exception does, so that children are stopped."""
+    """Turns signals that end a program into exceptions, so that children are stopped."""
 
     def stop(number, _):
         raise DemoError(f"stopped by {signal.Signals(number).name}")
@@ -73,7 +73,7 @@ def stop_on_signals():
 
 
 def run(main):
-    """Its exit status; what ends it early is said in one line."""
+    """Runs main() and returns the exit status. A DemoError prints one line."""
     stop_on_signals()
     draw_key()
     try:
@@ -94,7 +94,7 @@ def arguments(parser, out):
 
 
 def environment(build):
-    """Of a worker."""
+    """Returns the environment of a worker."""
     return {
         "PYTHONPATH": f"{HERE.parent}:{HERE}",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -104,7 +104,7 @@ def environment(build):
 
 
 class Processes:
-    """Children that end with this object, and with this process, whatever ends it."""
+    """Children that end with stop(), or with this process however it ends."""
 
     def __init__(self, directory):
         self._directory = pathlib.Path(directory)
@@ -125,19 +125,19 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stderr=stderr,
                 env={**os.environ, **environment},
-                start_new_session=True,  # Ctrl-C is for us to pass on
+                start_new_session=True,  # Ctrl-C only goes to this process
                 preexec_fn=with_parent,
             )
         self._children.append((name, process, errors))
         return process
 
     def kill(self, process):
-        """From then on it is expected to be dead."""
+        """Kills a process, whose end is then not an error."""
         process.kill()
         self._children = [child for child in self._children if child[1] is not process]
 
     def wait(self, wanted, seconds, holds=None, what="is this machine busy? Try --steps 20"):
-        """Until the processes `wanted` have ended well, or `holds`; DemoError if any child fails or time is up."""
+        """Waits until the processes `wanted` have ended well, or until `holds`. DemoError if a child fails or time is up."""
         until = time.monotonic() + seconds
         holds = holds or (lambda: all(process.poll() is not None for process in wanted))
         while not holds():
@@ -151,7 +151,7 @@ class Processes:
         ended = [(n, p, e) for n, p, e in self._children if p.poll() or (p.poll() == 0 and p not in wanted)]
         if not ended:
             return
-        # Others may have failed because of the first: the one with a signal, or with the oldest word.
+        # Others may have failed because of the first, which is the one with a signal or with the oldest output.
         name, process, errors = min(ended, key=lambda child: (child[1].returncode >= 0, _changed(child[2])))
         raise DemoError(f"{name} {_ending(process.returncode)}{_last_line(errors)}")
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the workers measured, as a few sentences with bars, a picture, and a file with all numbers."""
+"""Shows the workers' measurements as a few sentences with bars, a picture, and a file with all numbers."""
 
 import statistics
 
 import numpy
 
-WARM_UP_STEPS = 2  # DDP lays its buckets out anew after the first
-# Sums in another order round differently; this many steps do not make more of it.
+WARM_UP_STEPS = 2  # DDP rearranges its buckets after the first step
+# Sums in another order round differently. This many steps do not increase the difference beyond this.
 LOSS_TOLERANCE = 1e-3
 HOME_RATE, OFFICE_RATE = 20 * 10**6, 100 * 10**6  # bit/s
 SMOOTH = 5  # steps over which a loss is averaged
@@ -15,7 +15,7 @@ GLOO_COLOUR, WINNOW_COLOUR, LOCAL_COLOUR = "#D55E00", "#0072B2", "#009E73"  # Ok
 
 
 class Result:
-    """One model: all ranks' measurements, averaged over ranks, step by step."""
+    """The measurements of a model, averaged over all ranks, step by step."""
 
     def __init__(self, ranks, aggregators=1):
         gloo, over = [rank["gloo"] for rank in ranks], [rank["winnow"] for rank in ranks]
@@ -24,7 +24,7 @@ class Result:
         self.title, self.about, self.bytes = gloo[0]["title"], gloo[0]["about"], gloo[0]["bytes"]
         self.losses = [mean([rank["losses"] for rank in ranks]) for ranks in (gloo, over)]
         self.seconds = [mean([rank["seconds"] for rank in ranks]) for ranks in (gloo, over)]
-        # One counter for all workers; rank 0 read it.
+        # One counter covers all workers; rank 0 read it.
         self.gloo_each = numpy.array(ranks[0]["gloo"]["loopback"]) / self.workers
         self.sent = mean([rank["sent"] for rank in over])
         self.received = mean([rank["received"] for rank in over])
@@ -38,15 +38,15 @@ class Result:
         return float(abs(self.losses[0] - self.losses[1]).max())
 
     def losses_agree(self):
-        # The comparison is false for NaN, too.
+        # The comparison is also false for NaN.
         return bool((abs(self.losses[0] - self.losses[1]) <= LOSS_TOLERANCE * abs(self.losses[0])).all())
 
     def times_fewer(self, counts):
-        """How many times the bytes that Gloo sends, and receives, are those."""
+        """Returns how many times fewer bytes these are than those that Gloo sends or receives."""
         return warm(self.gloo_each).mean() / warm(counts).mean()
 
     def numbers(self):
-        """For result.json."""
+        """Returns the numbers for result.json."""
         means = {"gloo_bytes": self.gloo_each, "sent_bytes": self.sent, "received_bytes": self.received}
         return {
             "about": self.about,
@@ -66,7 +66,7 @@ class Result:
 
 
 class Thin:
-    """What the dense model's ways take on links as thin as what a home sends with, by the bytes that were counted."""
+    """The times of the dense model's three ways on thin links, computed from the counted bytes."""
 
     def __init__(self, ranks):
         local = [rank["local"] for rank in ranks]
@@ -78,7 +78,7 @@ class Thin:
         self.compute = float(numpy.median(warm(mean([rank["seconds"] for rank in local]))))
 
     def times(self):
-        """Of each way: when each step is over, in seconds."""
+        """Returns for each way the end of each step, in seconds."""
         return [numpy.cumsum(self.compute + 8 * each / HOME_RATE) for each in self.bytes]
 
 
@@ -91,7 +91,7 @@ def mean(rows):
 
 
 def warm(values):
-    """Without the first steps, unless there are no others."""
+    """Returns the values without those of the first steps, unless there are no others."""
     return values[WARM_UP_STEPS:] if len(values) > WARM_UP_STEPS else values
 
 
@@ -104,7 +104,7 @@ def headline(result):
 
 
 def bars(rows, whole):
-    """Lines of a name, a count of bytes as a bar, and a remark."""
+    """Returns lines with a name, a count of bytes as a bar, and a remark."""
     lines = []
     for name, count, remark in rows:
         bar = "#" * max(1, round(BAR * count / whole))
@@ -113,12 +113,12 @@ def bars(rows, whole):
 
 
 def link(counts, rate):
-    """Seconds that bytes take on a link of that rate."""
+    """Returns the seconds that bytes take on a link of this rate."""
     return f"{8 * counts / rate:.0f} s"
 
 
 def sparse_lines(result):
-    """What a model whose gradients are mostly zeros gains."""
+    """Returns lines about the model whose gradients are mostly zeros."""
     gloo, sent, received = (warm(counts).mean() for counts in (result.gloo_each, result.sent, result.received))
     steps, most = len(result.losses[0]), numpy.maximum(result.sent, result.received).sum()
     fewer = lambda counts: f", {factor(result.times_fewer(counts))} times fewer"
@@ -140,7 +140,7 @@ def sparse_lines(result):
 
 
 def dense_lines(thin):
-    """What a model whose gradients have no zeros gains."""
+    """Returns lines about the model whose gradients have no zeros."""
     gloo, winnow, local = (each.mean() for each in thin.bytes)
     steps, times = len(thin.losses[0]), [f"{times[-1]:.0f} s" for times in thin.times()]
     losses = [smooth(losses)[-1] for losses in thin.losses]
@@ -163,7 +163,7 @@ def dense_lines(thin):
 
 
 def draw_bars(axis, title, rows):
-    """Bars of megabytes, each with its number and how many times fewer it is than the first."""
+    """Draws bars of megabytes, each with its number and the factor to the first one."""
     names, counts, colours = zip(*rows)
     axis.barh(range(len(rows)), [count / 1e6 for count in counts], color=colours)
     for at, count in enumerate(counts):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One of the demo's worker processes: trains both models over Gloo, then over Winnow, and one with local steps.
+"""A worker process of the demo: trains both models over Gloo, then over Winnow, and one with local steps.
 
     worker.py RANK SETTINGS.json
 
-Writes what it measured to result.RANK.json beside the settings.
+It writes its measurements to result.RANK.json beside the settings.
 """
 
 import json
@@ -28,7 +28,7 @@ LOCAL_STEPS = 5
 
 
 def loopback_bytes():
-    """All that has crossed the loopback device: what one end sends, the other receives there."""
+    """Returns the bytes that have crossed the loopback device, where each sent byte is also received."""
     for line in pathlib.Path("/proc/net/dev").read_text().splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == "lo":
@@ -37,7 +37,7 @@ def loopback_bytes():
 
 
 class Recorder:
-    """Stands before a hook's reduce() and keeps the bitmap of the largest bucket of one step."""
+    """Wraps a hook's reduce() and keeps the bitmap of the largest bucket of one step."""
 
     def __init__(self, state, at_step):
         self._reduce = state.reduce
@@ -57,7 +57,7 @@ class Recorder:
 
 
 class Training:
-    """One model, one way of adding gradients up; or none, if it is not wrapped in a DistributedDataParallel."""
+    """A training of a model, with gradients added up in one way, or in none if it is not wrapped."""
 
     def __init__(self, name, rank, settings, data, wrapped=True):
         torch.manual_seed(1)
@@ -69,9 +69,9 @@ class Training:
         self.optimizer = self.model.optimizer()
 
     def step(self):
-        """Loss and seconds of one step, bytes on loopback meanwhile."""
+        """Takes a step. Returns its loss, its seconds, and its bytes on loopback."""
         batch = self.model.batch(self.data, self.draw)
-        # Rank 0 reads the counter while all the others wait for it.
+        # Rank 0 reads the counter while all others wait for it.
         dist.barrier()
         before = loopback_bytes()
         dist.barrier()
@@ -132,7 +132,7 @@ def over_winnow(training):
 
 
 def with_local_steps(training):
-    """After some whole steps each worker trains alone, and every LOCAL_STEPS steps they exchange how far they have come."""
+    """After some steps with gradients, workers train alone and exchange their changes every LOCAL_STEPS steps."""
     with communicator(training, "local") as comm:
         training.optimizer = winnow.torch.OuterOptimizer(training.model, training.optimizer, H=LOCAL_STEPS, comm=comm)
         wire = [comm.stats()]
@@ -141,7 +141,7 @@ def with_local_steps(training):
 
 
 def exchanged(wire):
-    """Bytes of each step."""
+    """Returns the bytes of each step."""
     return {
         "sent": differences([stats.sent_bytes for stats in wire]),
         "received": differences([stats.received_bytes for stats in wire]),
@@ -169,7 +169,7 @@ def main():
             how = {"gloo": "over Gloo", "winnow": "over Winnow", "local": "over Winnow with local steps"}[way]
             print(f"  {number} of {len(ways)} done: {models.MODELS[name].title} {how}", flush=True)
     (place.parent / f"result.{rank}.json").write_text(json.dumps(results))
-    dist.barrier()  # the store goes with the first that leaves
+    dist.barrier()  # the store disappears with the first process that leaves
     dist.destroy_process_group()
 
 

@@ -5,7 +5,7 @@
 ``winnow.torch``; this package does not import it by itself.
 
 Attributes:
-    library_path: Which ``libwinnow.so`` was loaded. ``WINNOW_LIBRARY`` names another one.
+    library_path: The ``libwinnow.so`` that was loaded. Set ``WINNOW_LIBRARY`` to load another one.
     library_version: The version of that library.
 
 Example:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays and tensors as the library sees them: address, element count, element type, memory.
+"""Describes arrays and tensors for the library: address, element count, element type, memory.
 
-Neither numpy nor torch is imported: an object of theirs can only be there if they are. Arrays of
-other packages on a GPU (CuPy, Numba, ..) show themselves by __cuda_array_interface__.
+This module imports neither numpy nor torch: a program that has their objects has imported them. Arrays of other
+packages on a GPU (CuPy, Numba, ..) are recognized by __cuda_array_interface__.
 """
 
 import collections
@@ -12,22 +12,22 @@ import sys
 from . import _native
 
 
-# What the numbers in __cuda_array_interface__ stand for.
+# The types that __cuda_array_interface__ names, without byte order.
 _INTERFACE_DTYPES = {"f4": "float32", "f2": "float16", "f8": "float64", "i4": "int32", "i8": "int64"}
 _LEGACY_DEFAULT_STREAM = 1
 
 
 class Buffer(collections.namedtuple("Buffer", "owner address count dtype writable memory stream", defaults=("host", None))):
-    """Where the elements of `owner` lie; keeps `owner`, and with it the memory, alive.
+    """The place of an array's elements. Keeps `owner`, and so the memory, alive.
 
-    memory: "host" or "cuda"; stream: of the latter, the one that the data is produced in.
+    memory: "host" or "cuda". stream: with "cuda", the stream that produces the data.
     """
 
     __slots__ = ()
 
 
 def describe(data, name):
-    """The Buffer of an array or tensor, on the CPU or a GPU; `name` is the argument's, for errors."""
+    """Returns the Buffer of an array or tensor on the CPU or a GPU. `name` is the argument's name, for errors."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
         return _of_tensor(torch, data, name)
@@ -43,7 +43,7 @@ def describe(data, name):
 
 
 def describe_on_host(data, name, what="lists of rows are"):
-    """The same of what has to be in the CPU's memory."""
+    """Like describe(), but refuses data on a GPU."""
     found = describe(data, name)
     if found.memory != "host":
         raise TypeError(f"{name} is on a GPU: {what} on the CPU; pass {name}.cpu()")
@@ -51,14 +51,14 @@ def describe_on_host(data, name, what="lists of rows are"):
 
 
 def row_length(values):
-    """Elements of values[i]."""
+    """Returns the number of elements of values[i]."""
     if len(values.shape) == 0:
         raise ValueError("values has no rows: want an array with one row for each index")
     return math.prod(values.shape[1:])
 
 
 def starts(index, count, length):
-    """The Buffer of the first elements of `count` rows."""
+    """Returns a Buffer of the places of the first elements of `count` rows."""
     found = describe_on_host(index, "index")
     if found.dtype != _native.DTYPES["int64"]:
         raise TypeError("index is not int64")
@@ -68,11 +68,11 @@ def starts(index, count, length):
 
 
 def new_rows(like, count):
-    """Room for `count` rows like those of `like`: two addresses, and (index, values)."""
+    """Allocates `count` rows like those of `like`. Returns two addresses, and (index, values)."""
     shape = (count, *like.shape[1:])
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(like, torch.Tensor):
-        pinned = torch.cuda.is_initialized() and like.is_pinned()  # then it came from a GPU
+        pinned = torch.cuda.is_initialized() and like.is_pinned()  # then the data came from a GPU
         index = torch.empty(count, dtype=torch.int64, device="cpu", pin_memory=pinned)
         values = torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=pinned)
         return index.data_ptr(), values.data_ptr(), (index, values)
@@ -100,7 +100,7 @@ def _of_tensor(torch, tensor, name):
 
 
 def _of_array(array, name):
-    dtype = array.dtype.name  # of ml_dtypes, too: "bfloat16"
+    dtype = array.dtype.name  # ml_dtypes adds "bfloat16"
     parts = "float64" if dtype == "complex128" else "float32"
     _check_dtype(name, dtype, f"{name}.astype(numpy.{_nearest(dtype)})", f"{name}.view(numpy.{parts})")
     if not array.dtype.isnative:
@@ -143,7 +143,7 @@ def _check_dtype(name, dtype, fix, complex_fix):
 
 
 def _nearest(dtype):
-    """A type that holds most values of `dtype`, to suggest."""
+    """Returns a supported type that holds most values of `dtype`, to suggest in an error."""
     if dtype in ("bool", "uint8", "int8", "uint16", "int16"):
         return "int32"
     if dtype.startswith(("uint", "int")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Communicators: client/winnow.h's as Python objects."""
+"""Communicators: those of client/winnow.h as Python objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ._settings import Founding, OfComm
 
-Array = TypeVar("Array")  # a numpy array, a torch tensor, or what has __cuda_array_interface__
+Array = TypeVar("Array")  # a numpy array, a torch tensor, or an object with __cuda_array_interface__
 Segments = Sequence[Tuple[int, ...]]
 
 class RowsRequest(Request[Tuple[Any, Any]]):
@@ -39,7 +39,7 @@ class RowsRequest(Request[Tuple[Any, Any]]):
         count = lib.winnow_rows_count(self._rows)
         index, values, found = _buffers.new_rows(self._kept.owner, count)
         lib.winnow_rows_read(self._rows, index, values)
-        self._out = found  # not before: another thread may collect it at the same time
+        self._out = found  # last, because another thread may collect it at the same time
 
     def _free(self):
         lib.winnow_rows_free(ctypes.byref(self._rows))
@@ -60,8 +60,8 @@ class Comm(Member):
     A child process cannot use the communicator of its parent.
 
     Args:
-        aggregators: ``"HOST:PORT[,HOST:PORT..]"``, the same on all workers; an IPv6 address as ``"[fd00::1]:5555"``. If
-            a name has several addresses, the first that answers counts. [WINNOW_AGGREGATORS]
+        aggregators: ``"HOST:PORT[,HOST:PORT..]"``, in the same order on all workers; an IPv6 address as
+            ``"[fd00::1]:5555"``. If a name has several addresses, the first that answers is used. [WINNOW_AGGREGATORS]
         job: The job's name, or ``"NAME/ID"`` for one membership: 1 to 64 letters, digits, ``.``, ``-`` and ``_`` each.
             Set it where several jobs share an aggregator. [WINNOW_JOB; ``"default"``]
         rank: This worker's number, from 0 to ``world - 1``. [RANK; 0]
@@ -73,8 +73,8 @@ class Comm(Member):
         block: Elements in a block, 1 to 65536. Smaller blocks skip more zeros, and cost more CPU. [WINNOW_BLOCK; 256]
         wire: How float32 travels: see ``allreduce()``. [WINNOW_WIRE; ``"auto"``]
         threads: Threads that scan tensors, including the library's own. [WINNOW_THREADS; 1]
-        silence_ms: After so many milliseconds without a sign of life a peer counts as lost. The shortest value of all
-            workers applies. [WINNOW_SILENCE; 10 s]
+        silence_ms: A peer that sends nothing for so many milliseconds counts as lost. The shortest value of all workers
+            applies. [WINNOW_SILENCE; 10 s]
         timeout_ms: The longest time that an operation waits for other workers, in milliseconds. [WINNOW_TIMEOUT; 600 s]
         join_timeout_ms: The longest time for all workers to join, in milliseconds. The default is longer than winnowd's
             own, because winnowd names the worker that is missing. [WINNOW_JOIN_TIMEOUT; 65 s]
@@ -87,32 +87,32 @@ class Comm(Member):
         data_address: With DPDK: this worker's ``"ADDR/BITS"`` on the device, IPv4 or IPv6. By default the kernel's
             address of that interface. [WINNOW_DATA_ADDRESS]
         gateway: With DPDK: the gateway to addresses beyond the device's network. By default none. [WINNOW_GATEWAY]
-        staging_mb: Page-locked memory for tensors on a GPU, about, in MB for each GPU. It is at least what the job's
-            windows need. [WINNOW_STAGING_MB; 64]
+        staging_mb: The approximate page-locked memory for tensors on GPUs, in MB for each GPU. The library takes at least
+            as much as the job's windows need. [WINNOW_STAGING_MB; 64]
         dscp: The class of this worker's datagrams for switches (DSCP, RFC 2474), 0 to 63. winnowd has an option for its
             own. [WINNOW_DSCP; 0]
-        network: 0 if others share the network: heavy loss for ten seconds ends the job. 1 if it is Winnow's alone: loss
-            slows a worker down only where something queues, and ends nothing. [WINNOW_NETWORK; 0]
+        network: 0 if others also use the network: heavy loss for ten seconds then ends the job. 1 if only Winnow uses it:
+            loss slows a worker down only where packets queue, and ends nothing. [WINNOW_NETWORK; 0]
         memory_mb: The most memory that this worker reserves for the aggregators' windows, in MB, and also the most
             page-locked memory for each GPU, unless ``staging_mb`` is more. A job that needs more fails with code
             ``MEMORY``. [WINNOW_MEMORY_MB; 2048]
         interface: With sockets: the interface that leads to the aggregators, ``"eth1"``, or its address, ``"10.0.0.7"``.
             By default the system chooses. [WINNOW_INTERFACE]
-        debug: ``"off"``, ``"warn"`` or ``"info"``: lines that the log ``winnow`` does not take go to stderr up to this
-            level. They say why a join still waits, and with ``"info"`` how the job was joined. [WINNOW_DEBUG; ``"off"``]
+        debug: ``"off"``, ``"warn"`` or ``"info"``: up to this level, lines that the logger ``winnow`` does not take go to
+            stderr. They tell why a join still waits, and with ``"info"`` how the job was joined. [WINNOW_DEBUG; ``"off"``]
         newcomer: True joins a job that is running, as soon as its members call ``admit()``. ``job`` is then the job's
             name. ``rank`` is the worker's former rank, if it comes back. The communicator finds out its rank and world.
 
     Attributes:
         rank: This worker's number in the present membership.
         world: The number of workers in the present membership.
-        newcomer: Whether this worker came to a job that was running already.
+        newcomer: Whether this worker joined a job that was already running.
         memberships: How often this worker has left a membership through ``reconfigure()`` or ``admit()``. When it
             changes, operations with tags of your own begin anew.
 
     Raises:
         TypeError: There is no setting of this name.
-        ValueError: A setting has a value that cannot be.
+        ValueError: A setting has an impossible value.
         WinnowError: No aggregator answers, an aggregator refuses this worker, or not all workers joined in time.
 
     Example:
@@ -171,7 +171,7 @@ class Comm(Member):
         """
         config = configure({"job": job, "join_timeout_ms": join_timeout_ms})
         name, until = os.fsdecode(config.job), time.monotonic() + config.join_timeout_ms / 1000
-        # Those who came at the same time shall not go on meeting.
+        # Workers that came at the same time must not retry at the same time.
         wait = found_after * (1 + random.random() / 2)
         while True:
             try:
@@ -209,8 +209,8 @@ class Comm(Member):
             tag: A number that matches this operation with the same operation on the other workers. The default, 0, matches
                 by order. Use tags if operations begin in different orders on different workers.
             block: Elements in a block, 1 to 65536. 0 is the communicator's.
-            wire: How float32 travels in sums and averages; everything else travels as it is. By default as the
-                communicator's setting says. docs/thin-links.md has the errors.
+            wire: How float32 travels in sums and averages; everything else travels as it is. By default the communicator's
+                setting applies. docs/thin-links.md has the errors.
 
                 - ``"native"``: as float32.
                 - ``"fixed32"``: as integers of 32 bits, whose sums are the same bit for bit in any order.
@@ -223,12 +223,12 @@ class Comm(Member):
                 rows and columns of a tile, a segment's blocks are tiles of its matrix. Segments are the same on all workers.
             priority: Of the operations that have started, those with higher numbers go first; equal ones go by age.
                 Use the same numbers on all workers.
-            stream: For data on a GPU, the CUDA stream, a number, that produces it. By default torch's current stream, or the
-                one that the array names. Only the operation waits for that stream.
+            stream: For data on a GPU, the number of the CUDA stream that produces it. By default torch's current stream, or
+                the one that the array names. Only the operation waits for that stream.
             tile: ``(rows, columns)`` of a block, if ``data`` is a matrix on the CPU. Columns that are zero on all workers
                 then cost nothing. At most 65536 elements; small tiles, a few elements wide, are best. Excludes ``segments``.
-            lost: A float32 array on the CPU, as large as float32 ``data`` on the CPU. What rounding to a narrower ``wire``
-                takes from this worker's elements is added to it. By default it is lost.
+            lost: A float32 array on the CPU, as large as float32 ``data`` on the CPU. The rounding errors of this worker's
+                elements, if ``wire`` is narrower, are added to it. By default they are dropped.
 
         Returns:
             ``out``, or ``data`` if ``out`` is None, with the result.
@@ -291,13 +291,13 @@ class Comm(Member):
     ) -> Array:
         """Combine ``data`` of all workers, and return this worker's share of the result.
 
-        No worker receives more than its share. Small operations, up to about four datagrams in all, arrive as a whole.
+        No worker receives more than its share, except that small operations, up to about four datagrams, arrive as a whole.
         All workers call it, with the same size, type and ``op``. The call blocks until the result is there.
 
         Args:
             data: A contiguous numpy array or torch tensor on the CPU. It holds the workers' shares in the order of their
                 ranks, each with as many elements as ``out``. It is only read.
-            out: Where this worker's share goes: part number ``rank`` of ``data`` itself, or memory apart from ``data``.
+            out: Where this worker's share goes: part number ``rank`` of ``data`` itself, or memory that does not overlap it.
             op, tag, block, wire, priority, lost: As in ``allreduce()``.
 
         Returns:
@@ -349,7 +349,7 @@ class Comm(Member):
 
     @brief
     def broadcast(self, data: Array, root: int = 0, tag: int = 0, block: int = 0, priority: int = 0) -> Array:
-        """Give all workers the contents of worker ``root``'s ``data``, bit by bit.
+        """Copy the contents of worker ``root``'s ``data`` to all workers, bit by bit.
 
         Blocks of zeros do not travel. All workers call it, with the same size. The call blocks until the contents are there.
 
@@ -473,20 +473,21 @@ class Comm(Member):
         Without ``id``, the workers that are left after a failure continue, in the order of their ranks. The first aggregator
         decides which.
 
-        With ``id``, the new membership consists of all workers that pass the same ``id``: fewer, more, or
-        others. Such a newcomer makes its communicator with ``job="NAME/ID"``.
-        Operations that are not done raise MembersChanged, here and on the other workers.
-        The call blocks until all workers of the new membership are there; Ctrl-C interrupts it.
+        With ``id``, the new membership consists of all workers that pass the same ``id``: fewer, more, or others. A new
+        worker among them creates its communicator with ``job="NAME/ID"``.
+
+        Operations that are not done raise MembersChanged, here and on the other workers. The call blocks until all workers
+        of the new membership have joined; Ctrl-C interrupts it.
 
         Args:
             id: The name of the new membership: a number, or a text of letters, digits, ``.``, ``-`` and ``_``. Each
                 membership of a job has a different one. By default the workers that are left continue.
             rank: With ``id``: this worker's rank in the new membership.
             world: With ``id``: the number of workers in it. Without: the least number of workers that may continue.
-            timeout: Seconds, from this call on, until all must have come. By default as when the job was joined.
+            timeout: Seconds, from this call on, until all must have joined. By default as when the job was joined.
 
         Raises:
-            ValueError: ``rank`` or ``world`` is no number from 0 on.
+            ValueError: ``rank`` or ``world`` is negative.
             WinnowError: With code ``INVALID`` an argument was refused and nothing has changed. After any other code there is
                 no membership: call it again, with another ``id``. Without ``id`` it is also an error if fewer than ``world``
                 workers are left.
@@ -526,7 +527,7 @@ class Comm(Member):
         self.rank, self.world = (self._call(call, ()) for call in (lib.winnow_comm_rank, lib.winnow_comm_world))
 
     def hold(self) -> None:
-        """Say that this worker has the state of the job.
+        """Declare that this worker has the state of the job.
 
         A worker that has the state may continue even if all others are lost. Members from the beginning have it. A newcomer
         calls this when it has received the state. The call does not wait.
@@ -538,20 +539,19 @@ class Comm(Member):
 
     @brief
     def admit(self, most: int = 2**32 - 1) -> int:
-        """Let newcomers in: workers that make their ``Comm`` with ``newcomer=True``.
+        """Let newcomers in: workers that create their ``Comm`` with ``newcomer=True``.
 
         All members call it at the same point, for example after each step. The call blocks until all have called it and the
         newcomers are in. While no newcomer waits, it costs as much as an allreduce of one element.
 
-        If newcomers come, ``rank`` and ``world`` change as in ``reconfigure()``. Newcomers get the
-        ranks after the members', or the rank that they ask for, but never 0. So ``broadcast(.., root=0)`` gives them what
-        they lack.
+        If newcomers join, ``rank`` and ``world`` change as in ``reconfigure()``. Newcomers get ranks after those of the
+        members, or the rank that they ask for, but never 0. So ``broadcast(.., root=0)`` can give them the state.
 
         Args:
             most: The most newcomers to admit. The smallest number of all members applies. By default there is no limit.
 
         Returns:
-            How many newcomers have come.
+            The number of newcomers that have joined.
 
         Raises:
             MembersChanged: A worker or an aggregator is gone. Call ``reconfigure()``.
@@ -567,13 +567,13 @@ class Comm(Member):
         return came.value
 
     def rounds(self, wire: Optional[str] = None) -> bool:
-        """Say whether float32 is rounded before it is sent.
+        """Tell whether float32 is rounded before it is sent.
 
         Args:
             wire: As in ``allreduce()``. By default the communicator's.
 
         Returns:
-            False with ``"native"``, also if ``"auto"`` stands for it. True with any other.
+            False for ``"native"``, and for ``"auto"`` if that means ``"native"``. Otherwise True.
 
         Raises:
             ValueError: There is no such ``wire``.
@@ -581,13 +581,13 @@ class Comm(Member):
         return self._sent_as(wire) != _native.WIRES["native"]
 
     def narrows(self, wire: Optional[str] = None) -> bool:
-        """Say whether float32 is sent in fewer than 32 bits. Tensors in a GPU's memory cannot be sent so.
+        """Tell whether float32 is sent in fewer than 32 bits, which tensors in a GPU's memory do not support.
 
         Args:
             wire: As in ``allreduce()``. By default the communicator's.
 
         Returns:
-            True with ``"fixed16"``, ``"fixed8"`` and ``"bf16"``.
+            True for ``"fixed16"``, ``"fixed8"`` and ``"bf16"``.
 
         Raises:
             ValueError: There is no such ``wire``.
@@ -613,8 +613,8 @@ class Comm(Member):
     def late(self) -> Optional[str]:
         """Name the worker that this worker's operation has been waiting for, for some seconds.
 
-        The call never waits. While a thread waits for a request, the same line goes to the log ``winnow`` as a warning: once,
-        then rarely.
+        The call never waits. While a thread waits for a request, the same line also goes to the logger ``winnow`` as a
+        warning: once, then rarely.
 
         Returns:
             One line, such as ``waiting in operation #7 for rank 3 (host): in no operation for 8 s``. None if nobody is late,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients of which only a part travels; the rest is remembered, and added to the next step's."""
+"""Sends only the largest part of a gradient, and adds the rest to the next step's gradient."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from ._comm import Comm
     from ._node import Node
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # that winnow.topk() takes
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # the types that winnow.topk() takes
 _BLOCK_MAX = 1024  # TOPK_BLOCK_MAX
-SHORT_WARM_UP, SHORT_WIRE = 20, "bf16"  # what "topk:0.01" stands for in attach(): as docs/thin-links.md measures it
+SHORT_WARM_UP, SHORT_WIRE = 20, "bf16"  # "topk:0.01" in attach() means these, as docs/thin-links.md measures them
 
 
 def topk_of_torch(gradient, memory, k, chunk, decay, block):
-    """What topk() does, in torch's operations, for flat tensors on a GPU, whose stream does all of it, so that nobody waits.
+    """topk() in torch's operations, for flat tensors on a GPU. All work is in the stream, so the caller does not wait.
 
-    The choice is topk()'s, to the bit: which blocks are among the largest says the k-th largest magnitude, and not in
-    which order a GPU sorts equal ones. chunk is a multiple of block.
+    The result is that of topk(), bit by bit. The k-th largest magnitude decides which blocks are among the largest, so
+    the order in which a GPU sorts equal ones does not matter. chunk is a multiple of block.
     """
     memory.mul_(decay).add_(gradient)
     whole = len(memory) // chunk * chunk
@@ -38,7 +38,7 @@ def topk_of_torch(gradient, memory, k, chunk, decay, block):
             taken[first:last] = _taken(memory[first:last], min(chunk, last - first), block, share)
     chosen = torch.where(taken, memory, memory.new_zeros(()))
     most = torch.finfo(gradient.dtype).max
-    if most < torch.finfo(torch.float32).max:  # what is finite stays so
+    if most < torch.finfo(torch.float32).max:  # finite values must stay finite
         chosen = torch.where(chosen.isfinite(), chosen.clamp(-most, most), chosen)
     gradient.copy_(chosen)
     sent = gradient.float()
@@ -46,12 +46,12 @@ def topk_of_torch(gradient, memory, k, chunk, decay, block):
 
 
 def _share(k, chunk, block, count):
-    """Of a last chunk, which is shorter."""
+    """Returns the proportional k of a shorter last chunk."""
     return math.ceil(k * math.ceil(count / block) / (chunk // block))
 
 
 def _taken(values, chunk, block, k):
-    """Which elements of chunks of equal length are sent: a flat mask."""
+    """Returns a flat mask of the elements that are sent, for chunks of equal length."""
     size = torch.where(values.isfinite(), values.abs(), values.new_full((), torch.inf)).view(-1, chunk)
     size = torch.nn.functional.pad(size, (0, -chunk % block)).view(len(size), -1, block).amax(2)
     infinite = size == torch.inf
@@ -64,7 +64,7 @@ def _taken(values, chunk, block, k):
 
 
 class _Before:
-    """What memories were before a step, so that it can be undone. Copies are made where those of the step before were."""
+    """The memories before a step, so that it can be undone. New copies reuse the memory of older ones."""
 
     def __init__(self):
         self._steps, self._copies, self._spare = {}, {}, {}
@@ -74,7 +74,7 @@ class _Before:
         self._steps, self._copies = {}, {}
 
     def note(self, name, step, kinds):
-        """Only the first time in a step. kinds: dictionaries of tensors by name."""
+        """Copies the tensors of `name`, the first time in a step. kinds: dictionaries of tensors by name."""
         if name in self._steps:
             return
         self._steps[name] = step
@@ -113,7 +113,7 @@ class TopK:
             parameter one chunk.
         block: Elements that are chosen, and travel, together: 1 to 1024. Larger blocks are cheaper to name, and choose
             less well.
-        decay: What is left of the memory after a step, 0 to 1. Below 1 old gradients are forgotten.
+        decay: The share of the memory that is kept after a step, 0 to 1. Below 1 old gradients are forgotten.
         momentum: The momentum of the gradients before the choice, from 0 to below 1 (momentum correction, Lin et al.
             2018). Use it if the optimizer would have momentum, and give the optimizer none.
         warm_up: The number of first steps that send everything. 20 is a good value for a training from the beginning.
@@ -148,14 +148,14 @@ class TopK:
             raise ValueError(f"chunk is {chunk}: want a multiple of block, which is {block}, or None")
         self.density, self.chunk, self.block, self.decay = density, chunk, block, decay
         self.momentum, self.warm_up, self.exempt = momentum, warm_up, exempt
-        self._names: Dict[int, str] = {}  # of parameters that are not exempt, by id
-        self._counts: Dict[str, int] = {}  # of their elements, by name
-        self._memory: Dict[str, torch.Tensor] = {}  # by name: elements
+        self._names: Dict[int, str] = {}  # names of parameters that are not exempt, by id
+        self._counts: Dict[str, int] = {}  # their numbers of elements, by name
+        self._memory: Dict[str, torch.Tensor] = {}  # flat, by name
         self._velocity: Dict[str, torch.Tensor] = {}
         self._steps: Dict[str, int] = {}
-        self._workers: Optional[int] = None  # how many there are
-        self._saved_by = None  # how many there were when the memory was saved, which has been loaded since
-        self._find_unused = False  # DDP does: gradients that are zero are of no use in this step
+        self._workers: Optional[int] = None  # the number of workers
+        self._saved_by = None  # the number of workers that saved the loaded memory
+        self._find_unused = False  # if DDP does, gradients of zeros belong to unused parameters
         self._before: Any = None  # a _Before, if steps may have to be undone
 
     def __repr__(self):
@@ -217,14 +217,15 @@ class TopK:
         step = self._steps[name] = step + 1
         if len(gradient) == 0:
             return
-        unused = self._find_unused and not gradient.any()  # its part of the memory waits, and the optimizer gets nothing
+        unused = self._find_unused and not gradient.any()  # its memory stays, and the optimizer gets zeros
         if self.momentum > 0:
             velocity = self._kept(self._velocity, name, gradient)
             if not unused:
                 gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
         if self._chose(parameter):
             memory = self._kept(self._memory, name, gradient)
-            # The sum alone may be too large. A GPU's would be waited for; nothing that is not finite stays there.
+            # The sum alone may overflow. A GPU's memory is not checked, because the check would wait for the GPU, and
+            # topk_of_torch() leaves nothing in it that is not finite.
             if _cuda.device_of(gradient) is None and not memory.sum().isfinite() and not memory.isfinite().all():
                 raise ValueError(f"the memory of {name} is not finite")
             if unused:
@@ -233,7 +234,7 @@ class TopK:
             if self.momentum > 0:
                 velocity.masked_fill_(gradient != 0, 0)
         elif self.momentum > 0:
-            velocity.nan_to_num_(0, 0, 0)  # all see them now; the next step is free of them
+            velocity.nan_to_num_(0, 0, 0)  # all workers get them now; the next step is free of them
 
     def _take_or_end(self, comm: Union[Comm, Node], gradient: torch.Tensor, parameter: torch.nn.Parameter) -> None:
         """``_take()`` from a parameter, if it is compressed, and end the job if that fails. The hook calls it.
@@ -290,7 +291,7 @@ class TopK:
         self._steps = dict(steps) if isinstance(steps, dict) else dict.fromkeys(self._names.values(), steps)
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return what has not been sent yet, by parameter. Save it with the model's state, on every rank its own.
+        """Return the memory, by parameter: what has not been sent yet. Save it with the model's state, on every rank its own.
 
         Returns:
             A dictionary for ``load_state_dict()``. Its tensors are the present ones, not copies.
@@ -299,10 +300,10 @@ class TopK:
         return {**kept, "workers": self._workers}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Load what ``state_dict()`` returned on this rank. Call it before the first step.
+        """Load a state that ``state_dict()`` returned on this rank. Call it before the first step.
 
-        If there were more or fewer workers then, pass what ``merge_memories()`` returns. A memory from another number of
-        workers ends the job at the next step.
+        If the number of workers has changed, load the result of ``merge_memories()`` instead. A memory from another number
+        of workers ends the job at the next step.
 
         Args:
             state: The saved state. It is copied.
@@ -321,32 +322,32 @@ class TopK:
         self._saved_by = state.get("workers") if self._memory or self._velocity else None
 
     def _refuse_others(self):
-        """What the workers that are not there any more had not sent would be lost."""
+        """Refuses a memory that was saved by another number of workers: the memories of missing workers would be lost."""
         if self._saved_by not in (None, self._workers):
             raise ValueError(
-                f"the memory of compress was saved by {self._saved_by} workers, and there are {self._workers}: on each, load "
-                "what winnow.torch.merge_memories() makes of all that was saved"
+                f"the memory of compress was saved by {self._saved_by} workers, but there are {self._workers}: on each, load "
+                "the result of winnow.torch.merge_memories() of all saved states"
             )
         self._saved_by = None
 
     def __getstate__(self):
-        """A copy learns its model anew."""
+        """Leaves out the model, because a copy must be given its own."""
         return {**self.__dict__, "_names": {}, "_counts": {}, "_before": None}
 
     def _refuse(self, state):
-        """A saved state that is not of the model, if that is known, or is no state."""
+        """Refuses a saved state that is wrong, or that does not fit the model if that is known."""
         for kind in ("memory", "velocity"):
             for name, kept in state[kind].items():
                 count = self._counts.get(name)
                 if self._names and count is None:
-                    raise ValueError(f"the saved {kind} of {name} is of no parameter of this model that is compressed")
+                    raise ValueError(f"the saved state has a {kind} of {name}, but this model compresses no such parameter")
                 if self._names and kept.numel() != count:
-                    raise ValueError(f"the saved {kind} of {name} has {kept.numel()} elements, and the parameter {count}")
+                    raise ValueError(f"the saved {kind} of {name} has {kept.numel()} elements, but the parameter has {count}")
                 if kept.dtype != torch.float32 or not kept.isfinite().all():
                     raise ValueError(f"the saved {kind} of {name} is not finite float32")
 
     def _choose(self, gradient, memory):
-        """memory = decay * memory + gradient; leaves what is to be sent in gradient, and the rest in memory."""
+        """Computes memory = decay * memory + gradient, moves its largest part to gradient, and keeps the rest in memory."""
         blocks = math.ceil(len(gradient) / self.block)
         if self.chunk is not None:
             blocks = min(blocks, self.chunk // self.block)
@@ -360,8 +361,8 @@ class TopK:
         if found is None:
             found = all[name] = gradient.new_zeros(count, dtype=torch.float32)
         elif len(found) != count:
-            raise ValueError(f"the memory of {name} has {len(found)} elements, and its gradient {count}")
-        if found.device != gradient.device:  # it was loaded
+            raise ValueError(f"the memory of {name} has {len(found)} elements, but its gradient has {count}")
+        if found.device != gradient.device:  # after load_state_dict()
             found = all[name] = found.to(gradient.device)
         return found
 
@@ -369,10 +370,10 @@ class TopK:
 def merge_memories(states: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
     """Merge the memories of all workers that saved them, for a different number of workers.
 
-    Each of the present workers loads the result, so the average still gets all that was remembered.
+    Each of the present workers loads the result. So the next averages still contain everything that was remembered.
 
     Args:
-        states: What ``TopK.state_dict()`` returned on all workers after the same step.
+        states: The results of ``TopK.state_dict()`` on all workers after the same step.
 
     Returns:
         A state for ``TopK.load_state_dict()``, the same for each worker.
@@ -387,9 +388,9 @@ def merge_memories(states: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
     states = list(states)
     saved = {state.get("workers") for state in states} - {None}
     if not states or saved - {len(states)}:
-        raise ValueError(f"there are {len(states)} states, and {', '.join(map(str, saved)) or 'no'} workers have saved: want all")
+        raise ValueError(f"there are {len(states)} states, but {', '.join(map(str, saved)) or 'no'} workers have saved: want all their states")
     if any(state["steps"] != states[0]["steps"] for state in states):
-        raise ValueError("the states are not of the same step: want what all workers have saved after one")
+        raise ValueError("the states are not of the same step: want those that all workers saved after one step")
     merged = {"steps": dict(states[0]["steps"])}
     for kind in ("memory", "velocity"):
         names = {name: None for state in states for name in state[kind]}
@@ -398,14 +399,14 @@ def merge_memories(states: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
 
 
 def _meant(name):
-    """A known argument that looks like it, in words."""
+    """Returns a hint at a known argument with a similar name."""
     known = [one.name for one in inspect.signature(TopK).parameters.values() if one.kind == one.KEYWORD_ONLY]
     close = difflib.get_close_matches(name, known, 1)
     return f": did you mean {close[0]}?" if close else ""
 
 
 def compressor_of(compress: Optional[Union[str, TopK]], **settings: Any) -> Optional[TopK]:
-    """What attach() was given: a TopK, None, or a text like "topk:0.01", which stands for one with these settings."""
+    """Returns the TopK of an argument: a TopK, None, or a text like "topk:0.01", for which `settings` are added."""
     if compress is None or isinstance(compress, TopK):
         return compress
     density: Any
@@ -421,7 +422,7 @@ def compressor_of(compress: Optional[Union[str, TopK]], **settings: Any) -> Opti
 
 
 def parts_of(bucket, parameters):
-    """Each parameter with its part of a bucket."""
+    """Yields each parameter with its part of a bucket."""
     offset = 0
     for parameter in parameters:
         yield parameter, bucket[offset : offset + parameter.numel()]
@@ -429,14 +430,14 @@ def parts_of(bucket, parameters):
 
 
 def lost_of(compress, buffer, parameters, comm, wire):
-    """Zeros, for what rounding will take from a buffer that is these parameters before it is sent. None: it takes nothing
-    of what was chosen."""
+    """Returns zeros that will collect the rounding errors of a buffer of these parameters, or None if chosen elements are
+    not rounded."""
     chosen = compress is not None and any(map(compress._chose, parameters))
     return torch.zeros_like(buffer) if chosen and buffer.dtype == torch.float32 and comm.rounds(wire) else None
 
 
 def remember_lost(compress, lost, parameters):
-    """After the exchange."""
+    """Adds rounding errors to the memory, after the exchange."""
     for parameter, part in parts_of(lost, parameters) if lost is not None else ():
         if len(part) > 0 and compress._chose(parameter):
             compress._remember(parameter, part)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What hooks and groups need of a GPU: streams of their own, and copies that nobody waits for.
+"""Streams and asynchronous copies on a GPU, for hooks and groups.
 
-Every call of torch.cuda that is not in _buffers.py is here, so that tests can put something else
-in its place.
+All calls of torch.cuda outside _buffers.py are here, so that tests can replace them.
 """
 
 import contextlib
@@ -15,27 +14,27 @@ _streams: dict = {}  # (device, role): torch.cuda.Stream
 
 
 def device_of(tensor):
-    """The GPU that a tensor is on, or None."""
+    """Returns the GPU that a tensor is on, or None."""
     return tensor.device if tensor.is_cuda else None
 
 
 def current():
-    """The number of the GPU that this process works on."""
+    """Returns the number of torch's current GPU."""
     return torch.cuda.current_device()
 
 
 def on(device):
-    """Makes a GPU the current one: over NCCL, Python objects travel through that."""
+    """Makes a GPU the current one, because exchanges of Python objects over NCCL use that."""
     return torch.cuda.device(device) if device is not None and torch.cuda.is_available() else contextlib.nullcontext()
 
 
 def future(device):
-    """A Future for a value on `device`: who waits for it has its own stream wait, too."""
+    """Returns a Future for a value on `device`. Waiting for it also makes the waiter's stream wait."""
     return torch.futures.Future() if device is None else torch.futures.Future(devices=[device])
 
 
 def mark(device):
-    """What is in the caller's current stream by now; for after(). None: of the CPU's memory."""
+    """Records an event in the caller's current stream, for side(). Returns None for the CPU."""
     if device is None:
         return None
     event = torch.cuda.Event()
@@ -45,10 +44,10 @@ def mark(device):
 
 @contextlib.contextmanager
 def side(device, role, after=None):
-    """Makes this process's stream for `role` the current one; it waits for a mark().
+    """Makes this process's stream for `role` the current one. The stream waits for the mark() in `after`.
 
-    For threads of our own, whose current GPU it is from then on: a thread begins on GPU 0, and to
-    go back there would make a context on it, half a gigabyte for every process of the machine.
+    Only for threads of this package, because `device` stays their current GPU. Returning to GPU 0, where threads
+    begin, would make a context there, which takes half a gigabyte for each process of the machine.
     """
     if device is None:
         yield
@@ -65,7 +64,7 @@ def side(device, role, after=None):
 
 
 def to_host(tensors):
-    """Copies in page-locked memory; blocks until they, and what the stream holds, are done."""
+    """Returns copies in page-locked memory. Blocks until all earlier work of the stream and the copies are done."""
     copies = [
         torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
         for tensor in tensors
@@ -75,20 +74,20 @@ def to_host(tensors):
 
 
 def to_device(tensors, device):
-    """Copies on the GPU, in the current stream's order."""
+    """Returns copies on the GPU, made in the current stream."""
     return [tensor.to(device, non_blocking=True) for tensor in tensors]
 
 
 def used_here(*tensors):
-    """Their memory is not given to others before what the current stream holds now is done."""
+    """Keeps the tensors' memory reserved until the present work of the current stream is done."""
     for tensor in tensors:
         if tensor.is_cuda:
             tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
 
 class Home:
-    """Where a tensor is at home, and where it travels from, `there`. For one on the CPU that is the same. One of a GPU goes
-    there with leave(), and what has become of it comes home with come_back(). Both use the current stream."""
+    """A tensor, and the copy of it that travels, `there`. A tensor that does not leave its place is its own copy. leave()
+    copies a GPU's tensor to the host, and come_back() copies the result back. Both use the current stream."""
 
     def __init__(self, tensor, leaves=True):
         self.tensor, self.device = tensor, device_of(tensor)
@@ -96,7 +95,7 @@ class Home:
         self.there = None if self.leaves else tensor
 
     def leave(self):
-        """Waits for the GPU."""
+        """Copies the tensor to the host if it leaves, and waits for the GPU."""
         if self.leaves:
             (self.there,) = to_host([self.tensor])
 
@@ -106,6 +105,6 @@ class Home:
         return self.tensor
 
     def cost(self, stats):
-        """With what has crossed the GPU's bus, which the library has not seen."""
+        """Returns `stats` with the bytes of these copies on the GPU's bus, which the library does not know."""
         size = self.tensor.numel() * self.tensor.element_size()
         return stats._replace(staged_out_bytes=size, staged_in_bytes=size) if self.leaves else stats

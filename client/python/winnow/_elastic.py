@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""attach(ddp, elastic=True): a training whose workers come and go. docs/recipes.md has the loop."""
+"""attach(ddp, elastic=True): a training whose workers come and go. docs/recipes.md has a whole script."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from ._cuda import Home
 from ._member import MembersChanged, WinnowError
 
 _log = logging.getLogger("winnow")
-_TAG_OF_ELASTIC = 3 << 61  # plus a parameter's number: no bucket's, since members may have other buckets
+_TAG_OF_ELASTIC = 3 << 61  # plus a parameter's number, because members may have different buckets
 _TAG_OF_CHECK = _TAG_OF_ELASTIC | 1 << 33
 _TAG_OF_BUFFERS = _TAG_OF_CHECK + 1
 _NEWCOMERS_MAX = 2**12 - 1
-_CHECKED = 1 << 16  # elements that are compared after a step: others after each
+_CHECKED = 1 << 16  # elements to compare after a step, other ones after each step
 _HOSTS_DIFFER = (
-    "does share() get everything that decides about a step? Where hosts only round differently, because they have other "
-    "processors or another torch, say share(.., compare=False)"
+    "pass everything that a step depends on to share(). If hosts only round differently, because their processors or "
+    "versions of torch differ, use share(.., compare=False)"
 )
 
 
 _taken: weakref.WeakSet[Comm] = weakref.WeakSet()  # communicators that have an Elastic
 
-# A parameter's part of a bucket under way, and what rounding has taken of it.
+# A parameter's part of a bucket that is being reduced, and its rounding errors.
 _Part = collections.namedtuple("_Part", "parameter values lost request")
 
 
 class _Buffers:
-    """Of a model, as norms have them. DistributedDataParallel makes them equal before each forward pass, but only in its own
-    group, which is of one process. So here all get the first member's after each step; and a step that is repeated
-    begins with those from before it."""
+    """The buffers of a model, such as those of norms. DistributedDataParallel makes them equal before each forward pass, but
+    only in its own group, which has one process. So here all members get the first member's buffers after each step.
+    A step that is repeated begins with the buffers from before it."""
 
     def __init__(self, ddp):
         kept = set(ddp.module.state_dict()) - set(ddp.parameters_to_ignore)
@@ -56,7 +56,7 @@ class _Buffers:
         return len(self._names) > 0
 
     def note(self):
-        """The step counts."""
+        """Keeps the buffers, because the step counts."""
         self._own = self._joined()
 
     def restore(self):
@@ -64,7 +64,7 @@ class _Buffers:
             self._take(self._own)
 
     def give(self, comm, root):
-        """The request of an operation that brings root's to all; then take()."""
+        """Starts to give root's buffers to all. Returns the request, after which take() must be called."""
         self._theirs = self._own if comm.rank == root else torch.empty_like(self._own)
         return comm.broadcast_async(self._theirs, root, tag=_TAG_OF_BUFFERS)
 
@@ -94,15 +94,15 @@ class Elastic:
     ``backward()`` raises ``winnow.MembersChanged`` if members or an aggregator are lost, before the optimizer has changed
     anything. Then call ``resume()``. All members make the same calls. Use it from one thread.
 
-    With ``compress``, a step that is repeated takes its gradients again. So the memory as it was before the step is kept
-    until ``admit()`` says that the step counts. If another member has completed the step, it has received what this
-    worker sent; then the memory after the step is kept.
+    With ``compress``, a repeated step compresses its gradients again. So the memory from before the step is kept until
+    ``admit()`` makes the step count. If another member has completed the step, it has received what this worker sent;
+    then the memory after the step is kept.
 
     Attributes:
         comm: The ``winnow.Comm``. Its ``rank`` and ``world`` say which part of the data is this worker's.
         ddp: The DistributedDataParallel.
         compress: The ``TopK``, or None.
-        step: How many steps this worker has done; -1 before it has a state.
+        step: The number of steps that this worker has done; -1 before it has a state.
         error: The error of the last ``backward()``, or None.
 
     Example:
@@ -124,10 +124,10 @@ class Elastic:
     ):
         _refuse_group(ddp)
         _refuse_settings(ddp)
-        if comm in _taken:  # whoever comes gets the state of one model, between two steps of that
+        if comm in _taken:  # newcomers get the state of one model, between two of its steps
             raise ValueError(
-                "this communicator has an elastic model already: put both into one module and that into one "
-                "DistributedDataParallel, or close() the other one"
+                "this communicator already has an elastic model: put both into one module with one DistributedDataParallel, or "
+                "close() the other one"
             )
         self.ddp = ddp
         self.compress, self._way, self._seen = compress, way, _way.seen_of(way, block)
@@ -135,7 +135,7 @@ class Elastic:
         self.comm = Comm() if comm is None else comm
         self.step = 0 if self.comm.rank == 0 and not self.comm.newcomer else -1
         self.error = None
-        self._things = None  # what share() was given
+        self._things = None  # the arguments of share(), by name
         self._compares = True
         ignored = set(ddp.parameters_to_ignore)
         self._compared = [(name, one) for name, one in ddp.module.named_parameters() if name not in ignored]
@@ -143,8 +143,8 @@ class Elastic:
         self._options = {"op": "avg", "block": block or 0, "wire": wire}
         self._numbers = {id(parameter): i for i, parameter in enumerate(ddp.module.parameters())}
         self._memberships = self.comm.memberships
-        self._parts: List[_Part] = []  # of a backward() of which this worker does not know whether all has arrived
-        self._homes: List[Home] = []  # its buckets
+        self._parts: List[_Part] = []  # of a backward() that may be incomplete on this worker
+        self._homes: List[Home] = []  # the buckets of that backward()
         self._queued = False
         if compress is not None:
             compress._learn(ddp.module)
@@ -167,9 +167,9 @@ class Elastic:
                 after each step. Use False on hosts that round differently.
 
         Raises:
-            TypeError: One of ``things`` has no ``state_dict()`` and ``load_state_dict()``, or its state has something else
-                in it. The text says where.
-            ValueError: The settings of this newcomer differ from the others', or the state that it got cannot be used.
+            TypeError: One of ``things`` has no ``state_dict()`` and ``load_state_dict()``, or its state contains another
+                type. The text names the place.
+            ValueError: The settings of this newcomer differ from the others', or the state that it received is unusable.
             RuntimeError: Parameters or ``things`` differ between workers, or the member with the state cannot hand it over.
             winnow.WinnowError: The job cannot continue.
 
@@ -204,7 +204,7 @@ class Elastic:
         begun = self._even_out()
         came = self.comm.admit(most)
         for request, end in begun:
-            if came:  # its membership has ended, and what it does _share() does as well
+            if came:  # its membership has ended, and _share() replaces it
                 with contextlib.suppress(WinnowError):
                     request.wait()
             else:
@@ -245,7 +245,7 @@ class Elastic:
             self.comm.close()
 
     def ways(self) -> Dict[str, str]:
-        """Say in which form the gradient of each parameter travels now.
+        """Tell in which form the gradient of each parameter travels now.
 
         Returns:
             By the parameter's name: ``"blocks"``, ``"rows"``, ``"columns"`` or ``"elements"``.
@@ -253,12 +253,12 @@ class Elastic:
         return _way.ways_of(self.ddp.module, self.compress, self._seen)
 
     def _keep(self):
-        """The step counts."""
+        """Keeps the memory, because the step counts."""
         if self.compress is not None:
             self.compress._begin()
 
     def _undo(self):
-        """A step that does not count will be repeated, with its gradients."""
+        """Restores the memory, because the step will be repeated."""
         self._parts = []
         if self.compress is not None:
             self.compress._undo()
@@ -267,10 +267,10 @@ class Elastic:
         if self._things is None:
             raise RuntimeError("call share() first: all members do, before the first step")
 
-    # What members give to each other.
+    # Exchanging state.
 
     def _everyone(self, row):
-        """The rows of all members, by rank."""
+        """Returns the rows of all members, by rank."""
         table = numpy.zeros((self.comm.world, len(row)), numpy.int64)
         table[self.comm.rank] = row
         return self.comm.allreduce(table).tolist()
@@ -280,7 +280,7 @@ class Elastic:
         rows = self._everyone([self.step, self._compares])
         steps = [step for step, _ in rows]
         most = max(0, *steps)
-        root = steps.index(max(steps))  # where nobody has begun all are founders, and have what all begin with
+        root = steps.index(max(steps))  # if nobody has begun, all are founders with the same state
         if self.comm.rank == root:
             self.step = most
         self._compares = all(compares for _, compares in rows)
@@ -298,7 +298,7 @@ class Elastic:
             self._compare(took=behind)
 
     def _hand_over(self, root, behind):
-        """What root has, to those that have done fewer steps."""
+        """Gives root's state to the members that have done fewer steps."""
         room = self._packed() if self.comm.rank == root else numpy.empty(0, numpy.int32)
         size = numpy.array([len(room)])
         self.comm.broadcast(size, root)
@@ -313,12 +313,12 @@ class Elastic:
         most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         with self._or_leave():
             if not 0 < 4 * words < most:
-                raise _state.StateError(f"the state of rank {root} has {4 * words} bytes, and this machine's memory {most}")
+                raise _state.StateError(f"the state of rank {root} has {4 * words} bytes, but this machine's memory only {most}")
         return numpy.zeros(words, numpy.int32)
 
     @contextlib.contextmanager
     def _or_leave(self):
-        """If this worker cannot take part the others go on without it: it leaves the job before it says why."""
+        """Leaves the job before an error is raised, so that the others can continue without this worker."""
         try:
             yield
         except Exception:
@@ -326,7 +326,7 @@ class Elastic:
             raise
 
     def _states(self):
-        """Of the model, and of what share() was given, by name."""
+        """Returns the states of the model and of the arguments of share(), by name."""
         return {"model": self.ddp.module.state_dict(), **{name: thing.state_dict() for name, thing in self._things.items()}}
 
     def _packed(self):
@@ -335,7 +335,7 @@ class Elastic:
         try:
             for name, value in states.items():
                 _state.check(value, name)
-        except TypeError as error:  # what has come into it since share(); the others need not go for that
+        except TypeError as error:  # it has changed since share(), which must not end the other members
             _log.warning("rank %d cannot hand over its state, so newcomers cannot stay: %s", self.comm.rank, error)
             return _state.pack([str(error), None, None], "error")
         return _state.pack([self._settings(), states, steps], "state")
@@ -345,7 +345,7 @@ class Elastic:
         return f"compress is {self.compress!r}, way {self._way!r} and {names} is shared"
 
     def _take(self, room, root):
-        """What another member has, which has done a step that this one has not."""
+        """Takes the state of another member, which has done more steps."""
         things, wrong = {"model": self.ddp.module, **self._things}, f"what rank {root} has sent is not the state of a training"
         try:
             settings, states, steps = _state.unpack(room)
@@ -354,9 +354,9 @@ class Elastic:
         if states is None:
             raise RuntimeError(f"rank {root} cannot hand over its state: {settings}")
         if settings != self._settings():
-            raise ValueError(f"{self._settings()} on this worker, and {settings} on the others: want the same on all")
+            raise ValueError(f"{self._settings()} on this worker, but {settings} on the others: want the same on all")
         if not isinstance(states, dict) or states.keys() != things.keys() or not _are_counts(steps):
-            raise _state.StateError(f"{wrong}: it has not the parts that it says")
+            raise _state.StateError(f"{wrong}: parts of it are missing")
         for name, thing in things.items():
             thing.load_state_dict(states[name])
         self._remember_lost(self._parts)
@@ -364,11 +364,11 @@ class Elastic:
             self.compress._begin_at(steps)
         self._keep()
 
-    # What they compare.
+    # Comparing state.
 
     def _even_out(self):
-        """After a step, beside what admit() does: the first member's buffers to all, and are the same parameters on all?
-        Requests that have begun, each with what is to be done when it is over."""
+        """Starts to give the first member's buffers to all, and to compare parameters, while admit() does its own work.
+        Returns pairs of a request and a function to call when it is done."""
         begun = []
         if self._buffers:
             self._buffers.note()
@@ -381,7 +381,7 @@ class Elastic:
         return begun
 
     def _checksum_of_some(self):
-        """Of so many elements of all parameters, one after the other; after the next step, of others."""
+        """Returns a checksum of _CHECKED elements of the parameters, which are other ones after the next step."""
         first = self.step * _CHECKED % max(sum(parameter.numel() for _, parameter in self._compared), 1)
         checksum = 0
         for _, parameter in self._compared:
@@ -392,7 +392,7 @@ class Elastic:
         return checksum
 
     def _compare(self, took=False):
-        """All of it. took: this worker has just taken it; so it is this worker that goes, if it has not become the same."""
+        """Compares the whole state. took: this worker has just taken it, so it must leave if it differs from the others."""
         found = [(f"parameter {name}", _state.checksum(parameter)) for name, parameter in self._compared]
         for name, thing in self._things.items():
             try:
@@ -406,7 +406,7 @@ class Elastic:
         width = max(count for count, _, _ in rows)
         table = self._everyone(sums + [0] * (width - len(sums)))
         column, others, first = _odd_ones(list(zip(*table)), [took for _, _, took in rows])
-        where = found[column][0] if column < len(found) else "what share() was given"
+        where = found[column][0] if column < len(found) else "an argument of share()"
         names = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
         text = f"{where} is not the same on {names} as on rank {first}, after {self.step} steps: {_HOSTS_DIFFER}"
         if all(rows[rank][2] for rank in others):
@@ -416,14 +416,14 @@ class Elastic:
                 raise RuntimeError(text)
         raise RuntimeError(text)
 
-    # A backward().
+    # The backward pass.
 
     def _reduce(self, bucket):
-        """The hook: begins the operations of a bucket. DDP takes the result after the callback that waits for them."""
+        """The communication hook. Begins the operations of a bucket; DDP takes the result after the callback _wait()."""
         if not self._queued:
             self._queued, self.error, self._parts, self._homes = True, None, [], []
             if self.step < 0 or self._things is None:
-                self.error = RuntimeError("this worker has no state yet: all members call share() before the first step")
+                self.error = RuntimeError("this worker has no state yet: all members must call share() before the first step")
             self._notice_members()
             Variable._execution_engine.queue_callback(self._wait)
         if self.error is None:
@@ -436,7 +436,7 @@ class Elastic:
         return done
 
     def _notice_members(self):
-        """Some may have learned from what others have not."""
+        """Makes `way` begin anew after a change of members, because members may have seen different averages."""
         if self._seen is None:
             return
         if self._memberships != self.comm.memberships:
@@ -460,7 +460,7 @@ class Elastic:
             self._parts.append(_Part(parameter, values, lost, request))
 
     def _wait(self):
-        """All of DDP's buckets are under way; it takes their results next, and then comes _tell()."""
+        """Waits for all buckets. DDP takes their results next, and then calls _tell()."""
         self._queued = False
         for part in self._parts:
             try:
@@ -472,7 +472,7 @@ class Elastic:
         Variable._execution_engine.queue_callback(self._tell)
 
     def _arrived(self):
-        """On this worker, and so all have sent it."""
+        """Uses the averages, which have all arrived on this worker, so all members have sent theirs."""
         parts, self._parts = self._parts, []
         self._remember_lost(parts)
         for part in parts if self._seen is not None else ():
@@ -490,14 +490,14 @@ class Elastic:
 
 
 def _named(things, ddp):
-    """By names that are the same on all workers: of their classes."""
+    """Returns `things` by names that are the same on all workers: those of their classes."""
     named = {}
     for thing in things:
         if thing is ddp or thing is ddp.module:
             continue
         kind = type(thing).__name__
         if not all(callable(getattr(thing, name, None)) for name in ("state_dict", "load_state_dict")):
-            raise TypeError(f"share() takes what has state_dict() and load_state_dict(), and this is a {kind}")
+            raise TypeError(f"share() takes objects with state_dict() and load_state_dict(), and this {kind} lacks them")
         name = next(name for name in (f"{kind} {n}" if n > 1 else kind for n in itertools.count(1)) if name not in named)
         named[name] = thing
     return named
@@ -508,8 +508,8 @@ def _are_counts(steps):
 
 
 def _odd_ones(columns, took):
-    """The first column that is not the same on all ranks; the ranks that have another value than most there, and one that
-    has what most have. Those that have just taken it count last."""
+    """Returns the first column that differs between ranks, the ranks whose value differs from the usual one, and a rank with
+    the usual one. Values of ranks that have just taken the state count least."""
     column = next(number for number, each in enumerate(columns) if len(set(each)) > 1)
     each = columns[column]
     weight = lambda value: (any(v == value and not t for v, t in zip(each, took)), each.count(value), -each.index(value))
@@ -520,16 +520,16 @@ def _odd_ones(columns, took):
 def _refuse_group(ddp):
     if dist.get_world_size(ddp.process_group) > 1:
         raise ValueError(
-            "elastic=True is for a DistributedDataParallel of one process, since its process group does not survive a "
-            'loss: init_process_group("gloo", store=HashStore(), rank=0, world_size=1)'
+            "elastic=True needs a process group of one process, because process groups do not survive the loss of a "
+            'process: init_process_group("gloo", store=HashStore(), rank=0, world_size=1)'
         )
 
 
 def _refuse_settings(ddp):
-    """What DDP does with a bucket it decides for its own one process, and not always after the callback of _reduce()."""
+    """With these settings DDP uses buckets as for one process, and partly before the callback of _reduce()."""
     for name in ("static_graph", "find_unused_parameters"):
         if getattr(ddp, name):
-            raise ValueError(f"elastic=True is not for a DistributedDataParallel with {name}=True: leave it out")
+            raise ValueError(f"elastic=True does not work with a DistributedDataParallel with {name}=True: leave it out")
     for name, module in ddp.module.named_modules():
         if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
-            raise ValueError(f"elastic=True takes dense gradients, and {name or 'the module'} has sparse=True: leave that out")
+            raise ValueError(f"elastic=True needs dense gradients, but {name or 'the module'} has sparse=True: leave that out")

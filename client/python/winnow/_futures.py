@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Requests of the library as futures of torch: threads wait for them and complete them in order.
+"""Turns requests of the library into futures of torch. Threads wait for requests and complete futures in order.
 
-Callbacks (Future.then()) run where a future is completed, and may wait for other operations. So whoever
-completes one leaves it to another thread to wait for the next.
+Callbacks (Future.then()) run in the thread that completes a future, and may wait for other operations. So another
+thread waits for the next request.
 """
 
 import atexit
@@ -18,10 +18,10 @@ _END_S = 2  # for callbacks that run when the program ends
 
 
 class _Failure:
-    """A future's value that stands for an exception.
+    """The value of a future that has failed.
 
-    torch 1.13 has one way to report a failure well: an exception in a callback. A future with
-    Future.set_exception() crashes DDP, reads as a failed cast, or is not looked at at all.
+    In torch 1.13 an exception in a callback is the only good way to report a failure. A future with
+    Future.set_exception() crashes DDP, looks like a failed cast, or is ignored.
     """
 
     def __init__(self, error):
@@ -32,7 +32,7 @@ class _Failure:
 
 
 class _Order:
-    """What becomes of a future: finish(request), which has `limit` seconds from now on."""
+    """A future that will get the value finish(request), unless the request takes longer than `limit` seconds."""
 
     def __init__(self, finish, device, future, context, limit):
         self.finish, self.device, self.future, self.context = finish, device, future, context
@@ -40,21 +40,21 @@ class _Order:
         self.request = self.start = self.mark = None
 
     def wait(self):
-        """Until the request is over, well or not; too late, it ends the job."""
+        """Waits until the request is done or has failed. Ends the job if it takes too long."""
         left = None if self.limit is None else max(self.begun + self.limit - time.monotonic(), 0)
         try:
             self.request.wait(left)
         except TimeoutError:
             self.request.abort(f"an operation is not done after its timeout of {self.limit:g} s")
         except Exception:
-            pass  # complete() comes to it again
+            pass  # complete() gets the same error
 
     def complete(self):
-        """The result, which is there, is ordered before whoever waits for the future; callbacks run."""
+        """Sets the future's value from the result, and runs callbacks."""
         try:
             self.request.wait()
-            # From here on a GPU's memory holds the result. Whoever waits for the future has its
-            # stream wait for this one, which has nothing of the program's in it.
+            # The GPU's memory now holds the result. Streams of waiters wait for this stream, which holds no work of the
+            # program.
             with _cuda.side(self.device, "complete"):
                 self._tell(self.finish(self.request))
         except Exception as error:
@@ -75,28 +75,28 @@ class _Order:
 
 
 def calling_back():
-    """The `context` of the future whose callbacks this thread runs now, or None."""
+    """Returns the `context` of the future whose callbacks this thread runs now, or None."""
     return getattr(_thread, "context", None)
 
 
 class Completer:
-    """Threads, and the queue of what they wait for. They end with close(), or with this object."""
+    """Threads, and the queue of requests that they wait for. They end with close(), or with this object."""
 
     def __init__(self, name):
         self._name = name
-        self._turns = _Turns(name)  # its threads must not keep this object alive
+        self._turns = _Turns(name)  # a separate object, so that its threads do not keep this one alive
         self._staged = None
         _completers.add(self)
 
     def future(self, start, finish, failed, device=None, staged=False, context=None, limit=None):
-        """A Future of finish(request), called when the request that start() made is done.
+        """Returns a Future of finish(request), which is called when the request of start() is done.
 
         If any of them raises, failed(exception) is called and the future raises a RuntimeError.
-        device: the GPU of tensors on one. staged: start() gives a function that makes the request;
-        it may wait, for the GPU or another operation, and is called in a thread and a stream of its own,
-        which comes after what the caller's stream holds now.
-        context: what calling_back() says in callbacks; context.end() is called after them.
-        limit: in seconds; if the request takes longer its job is aborted.
+        device: the GPU of the tensors, or None. staged: start() returns a function that makes the request. It may wait for
+        the GPU or another operation. It is called in another thread with another stream, after the work that is now in
+        the caller's stream.
+        context: the value of calling_back() in callbacks; context.end() is called after them.
+        limit: seconds after which the request's job is aborted.
         """
         future = _cuda.future(device)
 
@@ -138,9 +138,9 @@ class Completer:
 
 
 class _Turns:
-    """Threads of which one at a time takes the next order and waits for it; there is always one that can.
+    """Threads of which one at a time takes the next order and waits for it. One is always free to do so.
 
-    One that is kept by a callback is replaced, and ends when there are others again.
+    A thread that runs a long callback is replaced, and ends after it if others are free.
     """
 
     def __init__(self, name):
@@ -167,7 +167,7 @@ class _Turns:
             if order is None:
                 return
             order.complete()
-            del order  # the next one may take long; gradients need not stay
+            del order  # frees gradients while the next one takes long
             with self._lock:
                 if self._ready > 0:
                     return
@@ -179,7 +179,7 @@ class _Turns:
                 self._ready -= 1
             order = self._orders.get()
             if order is None:
-                self._orders.put(None)  # for the others
+                self._orders.put(None)  # for the other threads
                 return None
             order.wait()
             with self._lock:
@@ -193,7 +193,7 @@ _completers: weakref.WeakSet = weakref.WeakSet()
 
 @atexit.register
 def _end_all():
-    """Python ends a thread that comes back from torch's C++ later than this, and C++ then ends the process."""
+    """Ends the threads before Python ends: a thread that returns from torch's C++ later would crash the process."""
     _member.close_all()
     until = time.monotonic() + _END_S
     for completer in list(_completers):

@@ -4,16 +4,16 @@
     import winnow.torch
     torch.distributed.init_process_group("winnow", ...)     # or new_group(backend="winnow")
 
-Through Winnow go all_reduce, dense or sparse, with SUM, AVG, MIN, MAX and PRODUCT, of tensors on the
-CPU or a GPU; reduce_scatter of tensors on the CPU, of which each receives only its part; and, of tensors on
-the CPU and any type, broadcast, barrier. Everything else, and types that the library does not add
-(bytes, booleans, complex), goes through a Gloo group inside, or through an NCCL group inside if the
-tensors are on a GPU. all_gather is among that: a sum of parts would also send each worker its own part back.
+These go through Winnow: all_reduce of dense and sparse tensors on the CPU or a GPU, with SUM, AVG, MIN, MAX and
+PRODUCT; reduce_scatter of tensors on the CPU, of which each worker receives only its part; broadcast of tensors on the
+CPU, of any type; and barrier. Everything else, and types that the library does not add (bytes, booleans, complex),
+goes through an inner Gloo group, or an inner NCCL group if the tensors are on a GPU. all_gather also goes there,
+because a sum of parts would send each worker its own part back.
 
-WINNOW_NODE=1: dense tensors on a GPU go through a winnow.Node, made when the first one comes.
+With WINNOW_NODE=1 dense tensors on a GPU go through a winnow.Node, which the first such tensor creates.
 
-init_process_group("winnow", enable_reconfigure=True), from torch 2.15 on: a group without members, until
-torch.distributed._reconfigure() names some; again and again, for those who are left and those who come.
+With init_process_group("winnow", enable_reconfigure=True), from torch 2.15 on, a group has no members until
+torch.distributed._reconfigure() names some. It may be called again when members are lost or join.
 """
 
 import collections
@@ -44,7 +44,7 @@ _OPS = {
     dist.ReduceOp.MAX: "max",
     dist.ReduceOp.PRODUCT: "prod",
 }
-# Whatever is not defined below, where Gloo has it.
+# Methods of Gloo that are not defined below.
 _FALLBACK = (
     "all_to_all_single allreduce_coalesced alltoall "
     "alltoall_base gather gather_into_tensor gather_single recv recv_anysource reduce "
@@ -54,14 +54,14 @@ _GLOO_TYPES = {torch.float32, torch.float64, torch.float16, torch.int32, torch.i
 if hasattr(dist.ProcessGroup, "_register_backend"):  # torch 2
     _GLOO_TYPES |= {torch.bfloat16, torch.bool}
 _BLOCK = 256
-_JOIN_MS = 65000  # the library's: each has waited for the others before, in Gloo
+_JOIN_MS = 65000  # the library's default; all ranks have already waited for each other, in Gloo
 _TIMEOUT_MS = (100, 86400000)  # the library's limits
 _BETWEEN = (__name__, "torch._dynamo", "torch._compile")  # modules of frames that _eager() adds
-_SLICE_S = 0.1  # Python looks at signals in between
+_SLICE_S = 0.1  # Python handles signals between slices
 
 
 def _eager(call):
-    """torch.compile also traces Python that C++ calls beneath what it compiles: there is nothing for it in here."""
+    """Excludes a call from torch.compile, which would otherwise also trace Python code that C++ calls."""
     disable = getattr(torch, "_disable_dynamo", None)
     if disable is None:
         return call
@@ -69,7 +69,7 @@ def _eager(call):
 
     @functools.wraps(call)
     def run(*arguments, **options):
-        # It imports all of the compiler, which takes seconds: not where nobody compiles.
+        # `disabled` imports the compiler, which takes seconds, so it is only used if a program compiles.
         return (disabled if "torch._dynamo" in sys.modules else call)(*arguments, **options)
 
     return run
@@ -80,16 +80,16 @@ class _Order:
 
     def __init__(self):
         self.numbers = itertools.count()
-        self.asked = set()  # operations that are not over, and whose futures somebody has
+        self.asked = set()  # operations that are not over, whose futures were returned
 
 
 class _Operation:
-    """A place in its group's order.
+    """An operation's place in its group's order.
 
-    Operations meet by number, so callbacks (Future.then()) may begin some only if it does not matter when
-    they run. So each waits for the callbacks of those before it whose futures somebody has asked for:
-    what callbacks begin comes after their own operation and before what the program begins next.
-    What a callback begins in another group is, there, as if the program had begun it.
+    Operations match by number on all ranks. Callbacks (Future.then()) may begin operations, so their order must not depend
+    on the time at which they run. Each operation therefore waits for the callbacks of earlier ones whose futures were
+    returned. Operations that a callback begins come after its own operation and before the program's next one. In
+    another group, they count as begun by the program.
     """
 
     def __init__(self, order):
@@ -115,7 +115,7 @@ class _Operation:
         return outer is other
 
     def ask(self):
-        """Somebody may attach callbacks now."""
+        """Notes that the future was returned, so that callbacks may be attached."""
         self._order.asked.add(self)
         if self._over.is_set():
             self._order.asked.discard(self)
@@ -124,25 +124,25 @@ class _Operation:
         return self._over.is_set()
 
     def wait(self, seconds):
-        """Is it over within so many seconds?"""
+        """Returns whether it is over within so many seconds."""
         return self._over.wait(seconds)
 
     def fail(self, error):
-        """The future has only its text."""
+        """Keeps the exception, of which the future has only the text."""
         self.error = error
 
     def end(self):
-        """Its callbacks are over; those attached later run at once, where they are attached."""
+        """Notes that its callbacks are over. Callbacks that are attached later run at once, in the attaching thread."""
         self._over.set()
         self._order.asked.discard(self)
 
 
 def _asked_by_python():
-    """Not by DDP's reducer, whose callbacks begin nothing: it need not have one bucket wait for another."""
+    """Returns False for DDP's reducer. Its callbacks begin no operations, so its buckets need not wait for each other."""
     frame = sys._getframe(1)
     while frame is not None and _module(frame).startswith(_BETWEEN):
         frame = frame.f_back
-    return frame is not None and not _module(frame).startswith("torch.autograd")  # None: a thread of C++
+    return frame is not None and not _module(frame).startswith("torch.autograd")  # None is a C++ thread
 
 
 def _module(frame):
@@ -150,15 +150,15 @@ def _module(frame):
 
 
 class _Halves:
-    """Before torch 2.7 C++ keeps only the C++ half of a Work. So the Python half is kept here until somebody has waited.
+    """Keeps the Python half of each Work until a wait, because before torch 2.7 C++ only keeps the C++ half.
 
-    A Python program holds that half itself. Of one that is over and that no program holds, nothing is needed but how it
-    has ended: its tensors go.
+    A Python program holds the Python half itself. Of a Work that is over and that no program holds, only the outcome is
+    kept, and its tensors are freed.
     """
 
     needed = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7)
     _MOST = 4096
-    _LOOK = 4  # at so many for each that comes
+    _LOOK = 4  # Works to look at for each new one
     _OWN_REFERENCES = 2  # a variable, and the argument of getrefcount()
 
     def __init__(self):
@@ -190,7 +190,7 @@ _halves = _Halves()
 
 
 class _Work(getattr(dist, "_Work", None) or dist.Work):  # type: ignore[misc]
-    """wait() raises, and the future of get_future() raises: torch looks at one or the other."""
+    """The Work of an operation. Both wait() and the future raise its error, because torch uses one or the other."""
 
     def __init__(self, future, operation):
         super().__init__()
@@ -202,7 +202,7 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):  # type: ignore[misc]
     def wait(self, timeout=None):
         seconds = _seconds(timeout)
         if seconds is not None and not self._operation.wait(seconds):
-            raise RuntimeError(f"the operation is not done after {seconds} s; it goes on, and can be waited for again")
+            raise RuntimeError(f"the operation is not done after {seconds} s; it continues, and you can wait for it again")
         _halves.drop(self)
         try:
             self._future.wait()
@@ -213,11 +213,11 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):  # type: ignore[misc]
         return True
 
     def is_over(self):
-        """With its callbacks."""
+        """Returns whether the operation and its callbacks are over."""
         return self._operation.is_over()
 
     def lighten(self):
-        """Nobody will ask for its result; somebody may still wait."""
+        """Frees the result, which nobody can ask for. wait() still works."""
         self._future = self._future.then(_nothing_of)
 
     def synchronize(self):
@@ -247,11 +247,11 @@ class _Work(getattr(dist, "_Work", None) or dist.Work):  # type: ignore[misc]
 
 
 def _nothing_of(future):
-    future.value()  # which raises, if it does
+    future.value()  # raises if the operation has failed
 
 
 class _Elsewhere:
-    """Gloo's work as a request of the library, with a time-out of its own; None: there is nothing to do."""
+    """A Work of Gloo as a request of the library; None if there is nothing to do. Gloo has its own time-out."""
 
     def __init__(self, work):
         self._work = work
@@ -262,8 +262,7 @@ class _Elsewhere:
 
 
 class _Lent(_Work):
-    """Gloo's work, and what is to be done when it is over: only where somebody asks for its future does a thread of ours
-    wait for it."""
+    """A Work of Gloo, with a function to call when it is over. A thread waits for it only if its future is asked for."""
 
     def __init__(self, work, promise, operation, finish=None):
         self._work, self._promise, self._finish = work, promise, finish
@@ -287,7 +286,7 @@ class _Lent(_Work):
         return True
 
     def finish(self, request=None):
-        """Once."""
+        """Calls the function, once."""
         with self._lock:
             finish, self._finish = self._finish, None
             if finish is not None:
@@ -314,11 +313,11 @@ class _Lent(_Work):
 class ProcessGroupWinnow(dist.ProcessGroup):
     @brief
     def __init__(self, store, rank, size, timeout, *, comm=None, reconfigurable=False):
-        """comm: of these members, and nobody else uses it; the store is then for nothing else, either."""
+        """comm: a communicator of these members for this group alone. The store then also serves this group alone."""
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._timeout = timeout
-        self._limit = None  # for an operation, where it is not the library's own
+        self._limit = None  # seconds for an operation, if not the library's default
         self._reconfigurable = reconfigurable
         options = {"enable_reconfigure": True} if reconfigurable else {}
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout, **options)
@@ -326,17 +325,17 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         self.error = None
         """The first failure of an operation in the present membership."""
         if reconfigurable:
-            # Nobody waits for anybody here: the first word counts.
+            # The members do not wait for each other here, so the first name in the store counts.
             self._job = store.compare_set("winnow-job", "", _places.draw_job()).decode()
         elif comm is None:
             self._join()
         self._nccl = self._node = None
-        self._words = self._store  # of this membership alone
+        self._words = self._store  # a store for this membership alone
         self._tags = itertools.count(1)
         self._order = _Order()
         self._completer = Completer("winnow-group")
         if hasattr(dist.ProcessGroup, "_register_backend"):
-            # From torch 2 on a group has its name, and what is not defined here, from a backend.
+            # From torch 2 on a group takes its name, and methods that are not defined here, from a backend.
             kind = dist.ProcessGroup.BackendType.GLOO
             self._register_backend(torch.device("cpu"), kind, self._gloo)
             self._set_default_backend(kind)
@@ -349,7 +348,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         self._comm = Comm(job=self._job, rank=self._rank, world=self._size, **time_outs(self._timeout))
 
     def _drawn(self):
-        """Rank 0's random word: a restarted job may find in the store what its earlier self has left there."""
+        """Returns rank 0's random word, because a restarted job may find an earlier run's entries in the store."""
         word = torch.tensor([int.from_bytes(os.urandom(7), "little")], device="cpu")
         self._gloo.broadcast([word], dist.BroadcastOptions()).wait()
         return f"winnow-{word.item():x}"
@@ -373,7 +372,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         handles = sorted(opts.handles) if isinstance(opts.handles, set) else list(opts.handles)
         mine = self.get_reconfigure_handle()
         if mine not in handles:
-            raise ValueError("this process's own handle is not among the handles: handles change with each membership")
+            raise ValueError("this process's handle is not among the handles, which change with each membership")
         place = handles.index(mine), len(handles)
         operation = _Operation(self._order)
         work = _Work(torch.futures.Future(), operation)
@@ -429,18 +428,18 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         return group
 
     def set_timeout(self, timeout):
-        """For operations that begin from now on."""
+        """Applies to operations that begin from now on."""
         self._timeout, self._limit = timeout, _seconds(timeout)
         self._gloo.set_timeout(timeout)
 
     def shutdown(self):
-        """destroy_process_group() calls it, from torch 2 on."""
+        """Leaves the job. From torch 2 on destroy_process_group() calls it."""
         self.leave()
         if self._comm is not None:
             self._comm.close()
 
     def leave(self):
-        """Ends this group, but not its communicator."""
+        """Ends this group but not its communicator."""
         self._completer.close()
         if self._node is not None:
             self._node.close()
@@ -472,7 +471,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         )
 
     def _reducer(self, tensor, op, device):
-        """What adds up a dense tensor. All ranks come to the same, in the same order."""
+        """Returns the communicator or Node for a dense tensor. All ranks choose the same, in the same order."""
         if not flag_of("WINNOW_NODE") or device is None or (op == "avg" and not tensor.is_floating_point()):
             return self._comm
         if self._node is None:
@@ -488,7 +487,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             return go if staged else go()
 
         def finish(request):
-            tensor.data = _sparse.from_rows(*request.wait(), tensor)  # copy_() would copy all of it again
+            tensor.data = _sparse.from_rows(*request.wait(), tensor)  # copy_() would copy everything again
 
         return self._run(start, finish, [tensor], opts, device, staged)
 
@@ -543,8 +542,8 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         return list(output.detach().view(-1).chunk(self._size))
 
     def _gather(self, outputs, inputs, name, arguments, value, opts, plain=None):
-        """`outputs` of each rank: Gloo's method of this name fills them, or, of what Gloo does not take, its bytes do.
-        plain: outputs are parts of these copies."""
+        """Fills `outputs`, a list for each rank, with Gloo's method `name`, or as bytes if Gloo does not take the types.
+        plain: the copies of which outputs are parts."""
         fits = len(outputs) == self._size and [_kind(t) for t in outputs[self._rank]] == [_kind(t) for t in inputs]
         fits = fits and all([t.dtype for t in part] == [t.dtype for t in inputs] for part in outputs)
         shapes = [[t.shape for t in part] for part in (inputs, *outputs)]
@@ -564,7 +563,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
         def start():
             mine[: sizes[self._rank]] = torch.cat([_plain.bytes_of(t) for t in inputs])
-            # Of nothing, Gloo of torch 1.13 ends the process.
+            # Gloo of torch 1.13 crashes on empty tensors.
             return _Elsewhere(self._gloo.allgather([everyone], [mine], *_given(opts)) if len(mine) else None)
 
         def finish(request):
@@ -596,7 +595,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
         if all(t.numel() == output.numel() for t in parts):
             return self._scatter([output], joined, op, outputs, opts)
-        # Of different sizes: an all_reduce of which each keeps its part.
+        # Parts of different sizes: an all_reduce of which each rank keeps its part.
         return self._run(lambda tag: self._comm.allreduce_async(joined(), op=op, tag=tag), finish, outputs, opts)
 
     @_eager
@@ -605,12 +604,12 @@ class ProcessGroupWinnow(dist.ProcessGroup):
 
     @_eager
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
-        """One operation for all: each share is the shares of all tensors."""
+        """Reduces all tensors in one operation, in which a rank's share consists of its shares of all tensors."""
         names = "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"
         return self._scatter_whole(outputs, inputs, opts, (outputs, inputs), *names)
 
     def _scatter_whole(self, outputs, inputs, opts, arguments, *names):
-        """names: of another group's method for that, of which it has one."""
+        """Scatters the reduced inputs. names: names of the method in other groups, which have one of them."""
         op = _OPS.get(_plain_op(opts))
         if op is None or not outputs or not _scatterable(*outputs, *inputs):
             other = self._other([*outputs, *inputs])
@@ -628,12 +627,12 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         sizes = [[tensor.numel() for tensor in tensors] for tensors in (inputs, outputs)]
         if sizes[0] != [self._size * size for size in sizes[1]]:
             raise ValueError(
-                f"inputs of {sizes[0]} elements and outputs of {sizes[1]}: want {self._size} times as many, "
-                f"since there are {self._size} ranks"
+                f"inputs of {sizes[0]} elements and outputs of {sizes[1]}: want {self._size} times as many inputs, "
+                f"because there are {self._size} ranks"
             )
 
     def _scatter(self, outputs, whole, op, value, opts):
-        """This rank's share of what whole() reduces to, into the outputs, one after the other."""
+        """Reduces the tensor of whole() and writes this rank's share to the outputs, one after the other."""
         share = None
 
         def start(tag):
@@ -660,8 +659,8 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         )
 
     def _run(self, start, finish, value, opts, device=None, staged=False):
-        """start takes a tag: operations that wait for a GPU first are submitted out of order. What may fail on one rank
-        alone is in start: there it has its tag, and the others are told."""
+        """Runs an operation. start takes a tag, because operations that wait for a GPU are submitted out of order. Code that
+        may fail on one rank alone belongs in start, so that the other ranks are told."""
         operation, tag = _Operation(self._order), next(self._tags)
 
         def or_aside(begin):
@@ -678,13 +677,13 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         return _Work(self._promise(operation, begin, finish, value, opts, device, staged), operation)
 
     def _stand_aside(self, tag):
-        """Where this rank's operation does not begin, something begins that is like no other, which ends the job:
-        "workers do not agree". If it begins on no rank, this does no harm."""
+        """Begins a dummy operation instead of one that failed here, so that a mismatch ("workers do not agree") ends the job.
+        If the operation failed on all ranks, the dummies match and do no harm."""
         with contextlib.suppress(Exception):
             self._comm.allreduce_async(torch.zeros(7, dtype=torch.float64, device="cpu"), op="prod", tag=tag, block=7)
 
     def _through(self, group, name, *arguments, outputs=1, **options):
-        """What another group does; the first `outputs` arguments receive."""
+        """Calls a method of another group. The first `outputs` arguments receive results."""
         call = functools.partial(getattr(group, name), **options)
         if group is not self._gloo:
             return call(*arguments)
@@ -692,7 +691,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         return self._through_gloo(call, arguments, outputs, arguments[0], opts, Plain())
 
     def _through_gloo(self, call, arguments, outputs, value, opts, plain, operation=None):
-        """Gloo takes all tensors for contiguous ones."""
+        """Calls Gloo with plain copies of the arguments, because Gloo treats all tensors as contiguous."""
         work = call(*[plain.of(argument, comes_back=i < outputs) for i, argument in enumerate(arguments)])
         if not plain and operation is None:
             return work
@@ -720,7 +719,7 @@ class ProcessGroupWinnow(dist.ProcessGroup):
         )
 
     def _other(self, tensors):
-        """The group that does what we do not: Gloo, or, for tensors on a GPU, NCCL."""
+        """Returns the inner group for other operations: Gloo, or NCCL for tensors on a GPU."""
         if all(_cuda.device_of(tensor) is None for tensor in tensors):
             return self._gloo
         return self._group_of_gpus()
@@ -736,23 +735,23 @@ class ProcessGroupWinnow(dist.ProcessGroup):
             options._timeout = self._timeout
             store = dist.PrefixStore("nccl", self._words)
             self._nccl = dist.ProcessGroupNCCL(store, self._rank, self._size, options)
-            # For what torch itself does with it, such as coalescing. A second one it would not take.
+            # torch needs it for coalescing, for example. It does not accept a second one.
             if hasattr(dist.ProcessGroup, "_register_backend") and not self._reconfigurable:
                 self._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.NCCL, self._nccl)
         return self._nccl
 
     def _get_backend(self, device):
-        """torch asks for that of GPUs before it has been used: init_process_group(device_id=..), batch_isend_irecv()."""
+        """Returns the inner group of a device. torch may ask before any use: init_process_group(device_id=..) does."""
         return self._gloo if torch.device(device).type == "cpu" else self._group_of_gpus()
 
     def _end_nccl(self, how):
-        """With "shutdown", or "abort", which waits for nobody."""
+        """Ends the inner NCCL group with "shutdown", or with "abort", which does not wait for other ranks."""
         nccl, self._nccl = self._nccl, None
         getattr(nccl, how, lambda: None)()
 
 
 def _name_in(group, *names):
-    """Of what torch has called by one name, and then by another."""
+    """Returns the name that this version of torch uses."""
     return next(name for name in names if hasattr(group, name))
 
 
@@ -769,7 +768,7 @@ def _through_other(name):
 for _name in _FALLBACK:
     if hasattr(dist.ProcessGroupGloo, _name):
         setattr(ProcessGroupWinnow, _name, _eager(_through_other(_name)))
-# What torch calls them from 2.15 on.
+# Their names from torch 2.15 on.
 ProcessGroupWinnow.all_gather_single = ProcessGroupWinnow._allgather_base
 ProcessGroupWinnow.allgather_into_tensor_coalesced = ProcessGroupWinnow.all_gather_single_coalesced
 ProcessGroupWinnow.reduce_scatter_single = ProcessGroupWinnow._reduce_scatter_base
@@ -777,7 +776,7 @@ ProcessGroupWinnow.reduce_scatter_single_coalesced = ProcessGroupWinnow.reduce_s
 
 
 def register():
-    """Once: torch refuses a name that it knows."""
+    """Registers the backend, once, because torch refuses a known name."""
     if hasattr(dist.Backend, "WINNOW"):
         return
     known = inspect.signature(dist.Backend.register_backend).parameters
@@ -795,7 +794,7 @@ def _extended(opts, backend_options):
 
 
 def time_outs(timeout):
-    """What a group's timeout is for the library; WINNOW_TIMEOUT has been chosen for Winnow, and comes first."""
+    """Converts a group's timeout to settings of the library. WINNOW_TIMEOUT comes first, because it is meant for Winnow."""
     lowest, highest = _TIMEOUT_MS
     limit = min(max(timeout // datetime.timedelta(milliseconds=1), lowest), highest)
     found = {"join_timeout_ms": min(limit, _JOIN_MS), "timeout_ms": limit}
@@ -804,12 +803,12 @@ def time_outs(timeout):
 
 
 def _seconds(timeout):
-    """Of a timedelta; None where torch has put nothing in particular."""
+    """Returns the seconds of a timedelta, or None if torch has given none."""
     return timeout.total_seconds() if timeout is not None and timeout > datetime.timedelta(0) else None
 
 
 def _exchange(store, rank, size):
-    """For _places.agree()."""
+    """Returns an exchange function for _places.agree()."""
     rounds = itertools.count()
 
     def exchange(value):
@@ -821,7 +820,7 @@ def _exchange(store, rank, size):
 
 
 def _given(opts):
-    """As arguments: Gloo and NCCL have defaults of their own."""
+    """Returns `opts` as a list of arguments, which is empty for the defaults of Gloo and NCCL."""
     return [] if opts is None else [opts]
 
 
@@ -835,7 +834,7 @@ def _listed(tensors):
 
 
 def _tensors_in(value):
-    """All tensors of lists within lists."""
+    """Returns all tensors in nested lists."""
     if isinstance(value, torch.Tensor):
         return [value]
     if not isinstance(value, (list, tuple)):
@@ -857,7 +856,7 @@ def _scatterable(*tensors):
 
 
 def _overlap(a, b):
-    """Do two contiguous tensors share memory?"""
+    """Returns whether two contiguous tensors share memory."""
     return a.data_ptr() < b.data_ptr() + _plain.size(b) and b.data_ptr() < a.data_ptr() + _plain.size(a)
 
 

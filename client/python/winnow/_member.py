@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What communicators and nodes have in common: joining and leaving a job, requests, errors.
+"""The common part of communicators and nodes: joining and leaving a job, requests, errors.
 
-What the C library leaves to its caller is done here: buffers live as long as an operation
-uses them, and what has been joined is left only when no other call is inside it.
+It does what the C library leaves to its caller: buffers live as long as an operation uses them, and a job is left only
+when no other call is inside it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 Own = TypeVar("Own", bound="Member")
 Result = TypeVar("Result")
 
-# Python handles signals between C calls only: how long Ctrl-C may have to wait.
+# Python handles signals only between C calls, so Ctrl-C may have to wait this long.
 _SLICE_MS = 100
 _MOMENT_S = 0.001
-_LATE_S = 5  # of waiting, until it is asked who is late
+_LATE_S = 5  # seconds of waiting before the late worker is named
 _LATE_AGAIN_S = 60
-_GIVE_UP_S = 3  # for the library to take back that we have joined
+_GIVE_UP_S = 3  # seconds that the library may take to leave a job after Ctrl-C
 _NOT_DONE = 2**64 - 1
 _TAG_MAX = 2**63 - 1
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
@@ -110,7 +110,7 @@ MembersChanged.__module__ = "winnow"
 
 
 def brief(call: F) -> F:
-    """For what programs call: a WinnowError says what is wrong, and where in here it was raised tells nobody anything."""
+    """Decorates public calls: removes this package's frames from the traceback of a WinnowError, because its text is enough."""
 
     @functools.wraps(call)
     def run(*arguments, **options):
@@ -133,19 +133,19 @@ def failure(code, text=None):
 
 
 def check(code, text=None):
-    """Of a call of the library: raises its failure."""
+    """Raises the failure of a call of the library."""
     if code != _native.OK:
         raise failure(code, text)
 
 
 def end_job(member, text):
-    """On all ranks."""
+    """Ends the job on all ranks, and raises the same error here."""
     member.abort(text)
     raise WinnowError(WinnowError.ABORTED, text)
 
 
 def number(name, value, highest=2**32 - 1):
-    """ctypes would cut off what does not fit."""
+    """Checks a range, because ctypes would cut off higher bits."""
     value = int(value)
     if not 0 <= value <= highest:
         raise ValueError(f"{name} is {value}: want 0 to {highest}")
@@ -153,12 +153,12 @@ def number(name, value, highest=2**32 - 1):
 
 
 def variable(name):
-    """What the environment says, without blanks and line ends around it, as the library takes it; "": nothing."""
+    """Returns an environment variable without surrounding white space, as the library reads it, or ""."""
     return os.environ.get(name, "").strip()
 
 
 def flag_of(name):
-    """Whether the environment says yes; not set: no. As the library and winnowd understand it."""
+    """Returns a flag of the environment, False if it is not set. The library and winnowd accept the same values."""
     value = variable(name)
     if value not in _YES + _NO:
         raise ValueError(f"{name} is {value!r}: want yes or no")
@@ -187,8 +187,8 @@ class Request(Generic[Result]):
         self._member = member
         self._kept = kept
         self._out = result
-        self._handle = ctypes.c_void_p()  # the library's to write, and to make NULL again
-        self._calls: Set[Tuple[int, object]] = set()  # inside the library with the handle, of whatever thread
+        self._handle = ctypes.c_void_p()  # only the library writes it
+        self._calls: Set[Tuple[int, object]] = set()  # calls that use the handle now, of any thread
         self._code = None
         self._text = ""
         self.stats: Optional[OpStats] = None
@@ -197,14 +197,14 @@ class Request(Generic[Result]):
     def wait(self, timeout: Optional[float] = None) -> Result:
         """Block until the operation is done.
 
-        Ctrl-C interrupts the wait. A call that waits for long names the late worker in the log ``winnow``.
+        Ctrl-C interrupts the wait. If it takes long, a warning to the logger ``winnow`` names the late worker.
 
         Args:
             timeout: The longest time to wait, in seconds. By default there is no limit of its own; the operation itself
                 fails after the communicator's ``timeout_ms``.
 
         Returns:
-            The result: the tensor or array that the call which started the operation would have returned.
+            The result: what the call without ``_async`` returns.
 
         Raises:
             WinnowError: The operation failed.
@@ -221,7 +221,7 @@ class Request(Generic[Result]):
 
     @brief
     def test(self) -> bool:
-        """Say whether the operation is done, without waiting.
+        """Tell whether the operation is done, without waiting.
 
         Returns:
             True if the result is there, False if it is not there yet.
@@ -242,11 +242,11 @@ class Request(Generic[Result]):
         Args:
             text: The reason, for the errors on all workers.
         """
-        with contextlib.suppress(WinnowError):  # it is over already
+        with contextlib.suppress(WinnowError):  # it may already be over
             self._member.abort(text)
 
     def _poll(self, seconds):
-        """Is it over? Asking twice does no harm, so nothing is lost if Ctrl-C ends this anywhere."""
+        """Returns whether it is over. It may be called again, so Ctrl-C may interrupt it anywhere."""
         call = (threading.get_ident(), object())
         try:
             self._calls.add(call)
@@ -256,8 +256,8 @@ class Request(Generic[Result]):
             self._let_go()
 
     def _ask(self, milliseconds):
-        # TIMEOUT can be the caller's time or the operation's own failure; only of an operation
-        # that is over does the library write statistics.
+        # TIMEOUT can mean the caller's time or the operation's failure. The library writes statistics only for an
+        # operation that is over.
         stats = _native.OpStats(time_us=_NOT_DONE)
         where = ctypes.byref(stats)
         code = lib.winnow_wait(self._handle, milliseconds, where)
@@ -271,14 +271,14 @@ class Request(Generic[Result]):
         return True
 
     def _collect(self, code):
-        """The operation is over: take what is still the library's."""
+        """Takes a result from the library, when the operation is over."""
 
     def _result(self):
         check(self._code, self._text)
         return self._out
 
     def _let_go(self):
-        """The library's part, and the buffers, when the operation is over, by the last that uses them."""
+        """Frees the request and the buffers when the operation is over and no other thread uses them."""
         if self._code is not None and not of_others(self._calls):
             self._free()
             self._kept = None
@@ -288,7 +288,7 @@ class Request(Generic[Result]):
         lib.winnow_request_free(ctypes.byref(self._handle))
 
     def _drain(self):
-        """For close(): wait until it is over, or has never begun."""
+        """Waits for close() until the operation is over, or is known not to have begun."""
         while self._handle and not self._poll(_SLICE_MS / 1000):
             pass
         if not self._handle:
@@ -296,7 +296,7 @@ class Request(Generic[Result]):
 
 
 def of_others(calls):
-    """Are some of these calls another thread's? One of this thread is in a line that a signal has interrupted."""
+    """Returns whether other threads make some of these calls. This thread's own calls are interrupted by a signal."""
     here = threading.get_ident()
     return any(thread != here for thread, _ in list(calls))
 
@@ -305,13 +305,13 @@ Calls = collections.namedtuple("Calls", "create destroy exit abort stats")
 
 
 def calls_of(kind):
-    """The library's functions for one kind of member, as winnow_comm_create() is one."""
+    """Returns the library's functions for one kind of member, such as winnow_comm_create()."""
     return Calls(*(getattr(lib, f"winnow_{kind}_{call}") for call in Calls._fields))
 
 
 def teller(debug):
-    """The library's Config.log: what it says while a member joins goes to the log `winnow`; and, where that does not take
-    it, to stderr, if WINNOW_DEBUG asks for it. Called in the threads of wait_for(), so Ctrl-C does not come in here."""
+    """Returns a Config.log for the library. Its lines go to the logger `winnow`, or, if that does not take them and
+    WINNOW_DEBUG asks for them, to stderr. It runs in threads of wait_for(), so Ctrl-C does not interrupt it."""
 
     def tell(_context, level, text):
         name = logging.INFO if level >= _native.LEVELS["info"] else logging.WARNING
@@ -326,7 +326,7 @@ def teller(debug):
 
 @contextlib.contextmanager
 def told_late(text):
-    """What takes long in here is said once, in the log: `text`."""
+    """Logs `text` once if the body takes long."""
     timer = threading.Timer(_LATE_S, _log.warning, ("%s", text))
     timer.daemon = True
     timer.start()
@@ -337,7 +337,7 @@ def told_late(text):
 
 
 def wait_for(act, given_up):
-    """What act() returns, from a thread of its own: Ctrl-C sets given_up, and ends the wait for others."""
+    """Runs act() in a thread and returns its result. Ctrl-C sets given_up, which ends the wait for other workers."""
     ends = []
     thread = threading.Thread(target=lambda: ends.append(act()), name="winnow-join", daemon=True)
     try:
@@ -353,11 +353,10 @@ def wait_for(act, given_up):
 
 
 class Member:
-    """One process's place in a job: a Comm or a Node, which say `_calls` and `_noun`.
+    """One process's place in a job: the base of Comm and Node, which define `_calls` and `_noun`.
 
-    Python raises KeyboardInterrupt, or runs a program's signal handler, after any call, of ours or of the
-    library's. So the library writes what it returns to memory that is known before, and whatever
-    may be repeated is: nothing hangs on a line that comes after a call.
+    Python may raise KeyboardInterrupt, or run a program's signal handler, after any call. So the library writes its results
+    to memory that exists before the call, and steps can be repeated: nothing depends on a line after a call.
     """
 
     _noun: str
@@ -366,12 +365,12 @@ class Member:
     world: int
 
     def __init__(self, setup: Any, config: Any):
-        # Joins with _calls.create(setup); `config`, the Config in it, gets a way to give up.
-        self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()  # the library's to write; None: closed
+        # Joins with _calls.create(setup). `config` is the Config in `setup`; it gets a flag to give up.
+        self._handle: Optional[ctypes.c_void_p] = ctypes.c_void_p()  # the library writes it; None after close()
         self._pid = os.getpid()
         self._closing = False
         self._inside: Set[Tuple[int, object]] = set()  # calls that use the handle now
-        self._pending: Set[Request] = set()  # requests of which the library has something; keeps their buffers alive
+        self._pending: Set[Request] = set()  # requests that the library works on; keeps their buffers alive
         _open_members.add(self)
         try:
             self._join(setup, config)
@@ -380,7 +379,7 @@ class Member:
             raise
 
     def _join(self, setup, config):
-        """Ctrl-C ends the wait for others. Then nothing is left of it."""
+        """Joins the job. Ctrl-C ends the wait, and then leaves nothing behind."""
         handle, given_up, owner = self._handle, ctypes.c_int(0), {}
         config.give_up = ctypes.pointer(given_up)
         self._teller = config.log = teller(config.debug)
@@ -401,7 +400,7 @@ class Member:
         check(code, text)
 
     def _call(self, function, before, after=()):
-        """function(*before, handle, *after); close() waits for it."""
+        """Calls function(*before, handle, *after). close() waits for it."""
         if self._pid != os.getpid():
             raise WinnowError(
                 WinnowError.INVALID,
@@ -418,7 +417,7 @@ class Member:
             self._inside.discard(call)
 
     def _start(self, request, function, before, after=()):
-        """Begins the operation of `request`, which is known to close() before it is to the library."""
+        """Begins the operation of `request`, after making it known to close()."""
         self._release_some()
         handle = ctypes.byref(request._handle)
         try:
@@ -430,7 +429,7 @@ class Member:
                 self._pending.discard(request)
 
     def _release_some(self):
-        """For requests that nobody waits for: two are looked at for each that begins."""
+        """Frees requests that nobody waits for: looks at two for each operation that begins."""
         pending = list(self._pending)
         for _ in range(min(2, len(pending))):
             self._turn += 1
@@ -443,12 +442,12 @@ class Member:
         return None
 
     def _tell_late(self, began):
-        """For a wait that began then: who is late, once after some seconds, and again when twice the time is over."""
+        """Logs which worker is late: once after some seconds of a wait, and again when the time has doubled."""
         now = time.monotonic()
         if now - began < _LATE_S or now < self._late_due:
             return
         self._late_due = now + 1
-        with contextlib.suppress(WinnowError):  # another thread closes it
+        with contextlib.suppress(WinnowError):  # another thread may close it
             text = self.late()
             if text is not None:
                 self._late_due = now + max(_LATE_AGAIN_S, now - began)
@@ -492,11 +491,11 @@ class Member:
         returned. A second call does nothing, and neither does a call in a forked child process.
         """
         if self._pid != os.getpid():
-            return  # after a fork: it is the parent's
-        for request in list(self._pending):  # those that are over, and nobody has asked for
+            return  # a forked child: it belongs to the parent
+        for request in list(self._pending):  # those that are over but were not waited for
             request._poll(0)
         if self._pending:
-            with contextlib.suppress(WinnowError):  # another thread closes it, too
+            with contextlib.suppress(WinnowError):  # another thread may also close it
                 self.abort(f"it closed its {self._noun} with operations under way")
         self._closing = True
         while of_others(self._inside):
@@ -505,7 +504,7 @@ class Member:
             for request in list(self._pending):
                 request._drain()
             if self._pending:
-                time.sleep(_MOMENT_S)  # other threads are being told
+                time.sleep(_MOMENT_S)  # other threads are taking the results
         handle, self._handle = self._handle, None
         if handle:
             self._calls.destroy(handle)
@@ -517,16 +516,16 @@ class Member:
         self._end(error)
 
     def _end(self, error):
-        """close(), or, if an exception was the cause, first tell the other workers which."""
+        """Closes. If an exception was the cause, tells the other workers first."""
         success = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
         if not success and not self._closing and self._handle and self._pid == os.getpid():
             self.abort(f"{type(error).__name__}: {error}".split("\n")[0].removesuffix(": "))
         self.close()
 
     def _leave_on_exit(self):
-        """close() when the program's exit status is known, which Python does not tell anybody; False: not now.
+        """Makes the C library leave the job at exit, when the exit status is known. Returns False if it cannot.
 
-        There is nothing of Python in that: it is over by then.
+        Python does not tell its exit status, and has ended by then, so no Python code may run.
         """
         for request in list(self._pending):
             request._poll(0)
@@ -559,16 +558,16 @@ def options_of(tag, block, wire, priority, send=None, stream=None, lost=None):
         options.memory = _native.MEMORIES["cuda"]
         options.stream = number("stream", send.stream or 0 if stream is None else stream, 2**64 - 1)
     elif stream is not None:
-        raise ValueError("stream is of data on a GPU, and data is on the CPU: leave it out")
+        raise ValueError("stream is only for data on a GPU, but data is on the CPU: leave it out")
     if lost is not None:
         if lost.dtype != _native.DTYPES["float32"] or lost.count != send.count or not lost.writable:
-            raise ValueError(f"lost has to be float32, writable, and as large as data: {send.count} elements")
+            raise ValueError(f"lost must be float32, writable, and as large as data: {send.count} elements")
         options.lost = lost.address
     return options
 
 
 def segments_of(segments):
-    """A list of (offset, count, row length), perhaps with a tile's rows and columns, as C wants it."""
+    """Converts a list of (offset, count, row length), perhaps with a tile's rows and columns, to C."""
     for segment in segments:
         for i, field in enumerate(segment):
             number("segments", field, 2 ** (64 if i < 3 else 32) - 1)
@@ -576,13 +575,13 @@ def segments_of(segments):
 
 
 def tiles_of(data, tile):
-    """The segments of a matrix of which blocks are tiles."""
+    """Returns the segments of a matrix whose blocks are tiles."""
     shape = tuple(data.shape)
     if len(shape) != 2:
-        raise ValueError(f"tile is of a matrix, and data has {len(shape)} dimensions: pass data.reshape(rows, columns)")
+        raise ValueError(f"tile needs a matrix, but data has {len(shape)} dimensions: pass data.reshape(rows, columns)")
     rows, columns = (number("tile", side) for side in tile)
     if not rows or not columns:
-        raise ValueError("tile is (rows, columns), each at least 1")
+        raise ValueError("tile must be (rows, columns), each at least 1")
     return [(0, shape[0] * shape[1], shape[1], rows, columns)]
 
 
@@ -597,25 +596,26 @@ def check_pair(send, recv):
 
 
 def refuse_unknown(caller, settings, *own):
-    """Settings are what the library's Config has, but for what is the caller's own."""
+    """Refuses settings that the library's Config lacks, and those in `own`, which the caller sets itself."""
     for name in settings:
         if name not in _CONFIG or name in own:
             raise TypeError(f"{caller}() has no argument {name!r}")
 
 
 def signature_of(**own):
-    """What help() and editors are to know of a call that takes settings and these arguments."""
+    """Returns a signature for help() and editors, of a call that takes settings and these arguments."""
     kinds, keyword = get_type_hints(OfComm), inspect.Parameter.KEYWORD_ONLY
     settings = [inspect.Parameter(name, keyword, default=None, annotation=kinds[name]) for name in _CONFIG]
     return inspect.Signature(settings + [inspect.Parameter(n, keyword, default=d, annotation=type(d)) for n, d in own.items()])
 
 
 def configure(settings):
-    """The Config of them; None: the environment's, or the library's default."""
+    """Returns the Config of these settings. A setting of None is the environment's, or the library's default."""
     given = {name: value for name, value in settings.items() if value is not None}
     config = _native.Config()
     lib.winnow_config_init(ctypes.byref(config))
-    # A key in hand counts for more than a key file that the environment names, and a key file in hand for more than its key.
+    # A key argument overrides a key file of the environment, and a key file argument overrides a key of the
+    # environment.
     if "key" in given and "key_file" not in given:
         config.key_file = None
     if "key_file" in given and "key" not in given:
@@ -636,7 +636,7 @@ _open_members: weakref.WeakSet[Member] = weakref.WeakSet()
 
 @atexit.register
 def close_all():
-    # The interpreter leaves what ended the program in last_value; a prompt, any error of the day.
+    # The interpreter keeps the exception that ended the program in last_value. At a prompt it may be any earlier error.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for member in list(_open_members):
         if error is not None or not member._leave_on_exit():

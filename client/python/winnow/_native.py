@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""libwinnow through ctypes: where the library is, and client/winnow.h in Python's words.
+"""libwinnow through ctypes: finds the library, and declares client/winnow.h in Python.
 
-tests/python/test_abi.py compiles the header and compares every number and offset in here.
+tests/python/test_abi.py compiles the header and compares each number and offset with this module.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ def _kind(name):
 
 
 def _structure(name, text):
-    """text: kinds, each with the names of its members, one after the other; ";" is between kinds."""
+    """Makes a Structure. text: kinds, separated by ";", each followed by the names of its members."""
     fields = [(member, _kind(kind)) for kind, *members in map(str.split, text.split(";")) for member in members]
     _KINDS[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
     return _KINDS[name]
@@ -154,7 +154,7 @@ int winnow_abi_version()
 
 
 def _declared():
-    """By name: the kinds of its result and of its arguments."""
+    """Returns the types of the result and the arguments of each function, by name."""
     found = {}
     for result, name, arguments in re.findall(r"(\w+) (\w+)\((.*)\)", _DECLARATIONS):
         found[name] = _kind(result), [_kind(argument) for argument in arguments.split(", ") if argument]
@@ -165,7 +165,7 @@ FUNCTIONS = _declared()
 
 
 def find_library():
-    """The path, or the name for the dynamic linker, of the first libwinnow.so there is."""
+    """Returns the path of the first libwinnow.so that exists, or its name for the dynamic linker."""
     named = os.environ.get("WINNOW_LIBRARY", "").strip()
     if named:
         return named
@@ -182,10 +182,10 @@ def find_library():
 
 
 def load():
-    """The library with its functions declared, and where it was found."""
+    """Loads the library and declares its functions. Returns it and its path."""
     path = find_library()
     try:
-        library = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)  # where others lie beside it
+        library = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)  # absolute, because it looks for other libraries beside itself
     except OSError as error:
         raise ImportError(f"cannot load libwinnow from {path}: {error}") from None
     try:
@@ -194,12 +194,12 @@ def load():
             function.restype = result
             function.argtypes = arguments
     except AttributeError:
-        raise ImportError(f"{path} is not a libwinnow for this package: it has no {name}()") from None
+        raise ImportError(f"{path} does not fit this package: it has no {name}()") from None
     version = library.winnow_abi_version()
     if version != ABI_VERSION:
         raise ImportError(
-            f"{path} has ABI version {version} and this package needs {ABI_VERSION}: "
-            "install package and library of one release"
+            f"{path} has ABI version {version}, but this package needs {ABI_VERSION}: "
+            "install the package and the library of the same release"
         )
     return library, path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Nodes: several GPUs of a host as one worker. The last part of client/winnow.h as Python objects."""
+"""Nodes, which are several GPUs of a host as one worker: the last part of client/winnow.h as Python objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STREAM_MAX = 2**64 - 1
 def node_id() -> bytes:
     """Return a new id for ``winnow.Node()``.
 
-    One process of each node calls it, and gives the id to the node's other processes.
+    Call it in one process of each node, and give the id to the node's other processes.
 
     Returns:
         128 bytes.
@@ -53,12 +53,12 @@ class Node(Member):
 
     Args:
         gpus: This process's GPU, a CUDA device number, or the list of all GPUs of the node.
-        id: What ``node_id()`` returned in one process of this node, new for each ``Node``. Leave it out if the node has
-            one process. ``winnow.torch.make_node()`` hands it around.
+        id: The result of ``node_id()`` in one process of this node, new for each ``Node``. Leave it out if the node has
+            one process. ``winnow.torch.make_node()`` passes it to all.
         node: The number of this node, from 0 on. By default ``GROUP_RANK``, which torchrun sets; with a list of GPUs
             ``RANK``.
         nodes: The number of nodes. By default ``WORLD_SIZE / LOCAL_WORLD_SIZE``; with a list of GPUs ``WORLD_SIZE``.
-        local_rank: Which of the node's processes this is. By default ``LOCAL_RANK``. Leave it out with a list of GPUs.
+        local_rank: This process's number in the node. By default ``LOCAL_RANK``. Leave it out with a list of GPUs.
         local_world: The number of the node's processes, the same on all nodes. By default ``LOCAL_WORLD_SIZE``. Leave it
             out with a list of GPUs.
         **settings: Settings of ``Comm``, except rank and world.
@@ -71,7 +71,7 @@ class Node(Member):
 
     Raises:
         TypeError: There is no setting of this name.
-        ValueError: An argument is impossible, or neither an argument nor the environment says which process this is.
+        ValueError: An argument is impossible, or neither an argument nor the environment gives this process's number.
         WinnowError: No aggregator answers, one refuses this node, not all processes came in time, or NCCL failed.
 
     Example:
@@ -95,7 +95,7 @@ class Node(Member):
             local_rank, local_world = _local(local_rank, local_world)
             node, nodes = _nodes(node, nodes, local_world)
         elif local_rank is not None or local_world is not None:
-            raise ValueError("local_rank and local_world are of processes with one GPU: gpus is a list")
+            raise ValueError("local_rank and local_world are for processes with one GPU: leave them out with a list of gpus")
         else:
             local_rank, local_world = 0, len(self.gpus)
         config = configure({**settings, "rank": node, "world": nodes})
@@ -183,7 +183,7 @@ class Node(Member):
         """Raise an error if the node has ended, whichever process caused it. The call does not wait.
 
         Raises:
-            WinnowError: Something has ended the node. The text says what.
+            WinnowError: The node has ended. The text is the reason.
         """
         check(self._call(lib.winnow_node_check, ()))
 
@@ -205,7 +205,7 @@ class Node(Member):
         return Comm(rank=self.node, world=self.nodes, **settings)
 
     def _described(self, data, name):
-        """A Buffer for each of this process's GPUs."""
+        """Returns a Buffer for each of this process's GPUs."""
         parts = _listed(data)
         if len(parts) != len(self.gpus):
             raise TypeError(f"{name} is not a list of {len(self.gpus)} arrays, one for each of the GPUs")
@@ -214,8 +214,8 @@ class Node(Member):
         for buffer, called in zip(found, names):
             if buffer.memory != "cuda":
                 raise TypeError(
-                    f"{called} is on the CPU: a node's GPUs reduce what is in their memory; "
-                    f"pass {called}.cuda(), or take a winnow.Comm"
+                    f"{called} is on the CPU, but a node reduces data on its GPUs: "
+                    f"pass {called}.cuda(), or use a winnow.Comm"
                 )
         return found
 
@@ -239,8 +239,8 @@ def _id(given, alone):
     if given is None:
         if not alone:
             raise ValueError(
-                "id is None, and the node has other processes: one of them calls winnow.node_id() "
-                "and gives it to all; winnow.torch.make_node() does so"
+                "id is None, but the node has other processes: call winnow.node_id() in one of them "
+                "and give the id to all, as winnow.torch.make_node() does"
             )
         given = node_id()
     size = ctypes.sizeof(_native.NodeId)
@@ -250,7 +250,7 @@ def _id(given, alone):
 
 
 def said(name, value, variable):
-    """`value`, or else the environment's; None: neither."""
+    """Returns `value`, or the environment's, or None."""
     if value is None and variable in os.environ:
         name, value = variable, os.environ[variable]
     if value is None:
@@ -266,8 +266,8 @@ def _local(rank, world):
     world = said("local_world", world, "LOCAL_WORLD_SIZE")
     if rank is None or world is None:
         raise ValueError(
-            "nobody says which of the node's processes this is: pass local_rank and local_world, or set "
-            "LOCAL_RANK and LOCAL_WORLD_SIZE as torchrun does; gpus as a list are all in one process"
+            "this process's number in the node is unknown: pass local_rank and local_world, or set "
+            "LOCAL_RANK and LOCAL_WORLD_SIZE as torchrun does, or pass all gpus of the node as a list"
         )
     if rank >= world:
         raise ValueError(f"local_rank is {rank}: want 0 to {world - 1}, below local_world")
@@ -279,13 +279,13 @@ def _nodes(node, nodes, local_world):
         world = said("nodes", None, "WORLD_SIZE")
         if world is None or world % local_world != 0:
             raise ValueError(
-                f"WORLD_SIZE is {world} and each node has {local_world} processes: "
+                f"WORLD_SIZE is {world}, but each node has {local_world} processes: "
                 "pass nodes, or set WORLD_SIZE to a multiple of LOCAL_WORLD_SIZE"
             )
         nodes = world // local_world
     node = said("node", node, "GROUP_RANK")
     if node is None and nodes != 1:
-        raise ValueError("nobody says which node this is: pass node, or set GROUP_RANK as torchrun does")
+        raise ValueError("the number of this node is unknown: pass node, or set GROUP_RANK as torchrun does")
     node = node or 0
     if node >= nodes:
         raise ValueError(f"node is {node}: want 0 to {nodes - 1}, below nodes")

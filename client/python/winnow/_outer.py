@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Workers that train alone for some steps, and then exchange how far they have come: DiLoCo and SparseLoCo."""
+"""Workers that train alone for some steps, and then exchange their changes: DiLoCo and SparseLoCo."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._compress import TopK, compressor_of, lost_of, remember_lost
 from ._member import brief, choice, end_job
 from ._places import draw_job, exchange
 
-_TEXT = 256  # characters of its settings that a worker shows to the others
+_TEXT = 256  # characters of a worker's settings that the others compare
 
 
 class OuterOptimizer(torch.optim.Optimizer):
     """Train alone for H steps, then move all workers' weights by the mean of their differences.
 
     Use it on thin links, because it sends 1/H of the bytes of an exchange in each step. It changes what the model learns:
-    docs/thin-links.md says by how much on five models.
+    docs/thin-links.md measures how much on five models.
 
     Without ``compress`` it is DiLoCo (Douillard et al. 2023): the mean difference passes through Nesterov momentum. With
     ``compress`` it is SparseLoCo (Sarfi et al. 2025): each worker sends the largest elements of its difference and
@@ -43,15 +43,15 @@ class OuterOptimizer(torch.optim.Optimizer):
         H: The number of steps from one exchange to the next, at least 1. 10 suits links up to 1 Gbit/s, 30 links up to
             10 Mbit/s.
         compress: ``"topk:0.0156"``, which stands for ``TopK(0.0156, decay=0.95)``, or a ``TopK``. By default the whole
-            difference is sent. It makes trainings of a few hundred steps learn much less.
+            difference is sent. Compression makes trainings of a few hundred steps learn much less.
         lr: The learning rate of the outer step, above 0. By default 0.7, but 1 with ``compress`` or if ``inner`` is an SGD.
         momentum: The Nesterov momentum of the outer step, from 0 to below 1. By default 0.7, but 0 with ``compress`` or
             if ``inner`` is an SGD. With ``lr=1, momentum=0`` the outer step takes the mean of the weights.
         warm_up: The number of first steps that exchange gradients. A change of members ends them.
         wire: How float32 travels, as in ``winnow.Comm.allreduce()``. ``"native"`` sends float32 without loss, in twice the
             bytes of the default.
-        comm: A ``winnow.Comm``. By default one of the default process group's ranks is created, or, without a process
-            group, one from the environment. ``close()`` then leaves it.
+        comm: A ``winnow.Comm``. By default a new one for the ranks of the default process group, or, without a process
+            group, one from the environment. ``close()`` then also closes it.
 
     Attributes:
         comm: The communicator.
@@ -82,23 +82,23 @@ class OuterOptimizer(torch.optim.Optimizer):
         self.compress = compressor_of(compress, decay=0.95)
         choice("wire", wire or "auto", _native.WIRES)
         self.inner, self.H, self.wire = inner, H, wire
-        # Not the constructor of Optimizer, which would make groups and a state of its own; hooks are those of inner.
+        # Optimizer's constructor would make its own groups and state, so it is not called. Hooks are those of inner.
         self.__dict__.update({name: hooks for name, hooks in vars(inner).items() if name.startswith("_optimizer")})
         self.lr, self.momentum = _outer_step(inner, compress, lr, momentum)
         if not (isinstance(H, int) and H >= 1):
             raise ValueError(f"H is {H}: want at least 1, the steps from one exchange to the next")
         if not (isinstance(warm_up, int) and warm_up >= 0):
             raise ValueError(f"warm_up is {warm_up}: want 0 or more, the steps that exchange gradients")
-        self.warm_up = self._dense = warm_up  # the first `_dense` exchanges are of gradients
+        self.warm_up = self._dense = warm_up  # the first `_dense` exchanges are those of gradients
         if not self.lr > 0 or not 0 <= self.momentum < 1:
             raise ValueError(f"lr is {self.lr} and momentum {self.momentum}: want more than 0, and from 0 to below 1")
         self._names, self._parameters = _trained(model, inner)
         if self.compress is not None:
             self.compress._learn(model)
-        self._start = self._weights()  # what all began with
+        self._start = self._weights()  # the common weights
         self._speed = torch.zeros_like(self._start)
-        self._sent = None  # what has been taken from this worker's difference and has not arrived yet
-        self._lost = None  # what rounding took of that
+        self._sent = None  # this worker's difference in an exchange that is not complete
+        self._lost = None  # the rounding errors of that difference
         self.steps, self.exchanges = 0, -1
         self._owned = comm is None
         self.comm = _own_comm() if comm is None else comm
@@ -118,7 +118,7 @@ class OuterOptimizer(torch.optim.Optimizer):
     defaults = property(lambda self: self.inner.defaults)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Refuse the group: an OuterOptimizer is of its model's parameters. Give all groups to ``inner`` before.
+        """Refuse the group. Give all groups to ``inner`` before you construct the OuterOptimizer.
 
         Args:
             param_group: Any group.
@@ -126,7 +126,7 @@ class OuterOptimizer(torch.optim.Optimizer):
         Raises:
             ValueError: Always.
         """
-        raise ValueError("an OuterOptimizer is of its model's parameters: give all groups to the inner optimizer before")
+        raise ValueError("an OuterOptimizer takes no further groups: give all groups to the inner optimizer before")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients, as ``inner.zero_grad()`` does.
@@ -171,10 +171,10 @@ class OuterOptimizer(torch.optim.Optimizer):
     def join(self) -> None:
         """Continue with the members that are there now.
 
-        All members call it after ``comm.reconfigure()``, and after a ``comm.admit()`` that let newcomers in. A newcomer calls
-        it by making its OuterOptimizer. A worker that lacks an exchange which others have completed gets the weights after
-        that exchange, because they contain what it sent. An exchange that was interrupted on all workers is repeated, without
-        those who are lost. The call blocks until all members have called it.
+        All members call it after ``comm.reconfigure()``, and after a ``comm.admit()`` that let newcomers in. The constructor
+        calls it for a newcomer. A worker that lacks an exchange which others have completed gets the weights after that
+        exchange, because they contain what it sent. An exchange that was interrupted on all workers is repeated, without
+        the lost workers. The call blocks until all members have called it.
 
         Raises:
             ValueError: Settings differ between workers.
@@ -182,7 +182,7 @@ class OuterOptimizer(torch.optim.Optimizer):
         """
         members = self._members()
         last, waiting, dense = max(members)
-        if last >= 0:  # a newcomer's inner optimizer is not like the others': its step of their gradients would be another one
+        if last >= 0:  # a newcomer's inner optimizer has another state, so its steps of the same gradients would differ
             self._dense = min(dense, last)
         if min(members)[0] < max(last, 0):
             root = next(rank for rank, (exchanges, *_) in enumerate(members) if exchanges == last)
@@ -228,7 +228,7 @@ class OuterOptimizer(torch.optim.Optimizer):
             raise ValueError("the saved state was made with compress=, but this optimizer has none")
         if state["compress"] is None and self.compress is not None:
             raise ValueError("this optimizer has compress=, but the saved state was made without it")
-        state = {"sent": None, "lost": None, **state}  # they need not be there
+        state = {"sent": None, "lost": None, **state}  # both are optional
         saved = {kind: self._of_names(kind, state[kind]) for kind in self._vectors()}
         if self.compress is not None:
             self.compress.load_state_dict(state["compress"])
@@ -237,14 +237,14 @@ class OuterOptimizer(torch.optim.Optimizer):
         self.steps, self.exchanges, self._dense = state["steps"], state["exchanges"], state["dense"]
 
     def _vectors(self):
-        """What is as long as all parameters together. sent, lost: None, but between an exchange that failed and join()."""
+        """Returns the vectors over all parameters. sent and lost are None except between a failed exchange and join()."""
         return {"start": self._start, "speed": self._speed, "sent": self._sent, "lost": self._lost}
 
     def _by_name(self, values):
         return None if values is None else dict(zip(self._names, self._parts(values)))
 
     def _of_names(self, kind, saved):
-        """A copy of what _by_name() has made."""
+        """Returns a vector made of a result of _by_name()."""
         if saved is None:
             return None
         for name, part in zip(self._names, self._parts(self._start)):
@@ -258,7 +258,7 @@ class OuterOptimizer(torch.optim.Optimizer):
             self.comm.close()
 
     def _dense_step(self, closure):
-        """A step of everybody's mean gradient, after which all weights are still the same."""
+        """Takes a step with the mean gradient of all workers, after which all weights are still the same."""
 
         def evaluate():
             loss = closure()
@@ -274,7 +274,7 @@ class OuterOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _average_gradients(self):
-        """A parameter that no worker has used keeps its None."""
+        """Averages gradients. A parameter that no worker has used keeps the gradient None."""
         mean = torch.cat([_flat_gradient(parameter) for parameter in self._parameters])
         self.comm.allreduce(mean, op="avg", wire=self.wire, segments=_way.segments(self._parameters, mean))
         for parameter, part in zip(self._parameters, self._parts(mean)):
@@ -298,12 +298,12 @@ class OuterOptimizer(torch.optim.Optimizer):
         self._begin()
 
     def _settle(self):
-        """Of an exchange that all, or others, have completed."""
+        """Ends this worker's part of an exchange that all, or the others, have completed."""
         remember_lost(self.compress, self._lost, self._parameters)
         self._sent = self._lost = None
 
     def _difference(self):
-        """From where this worker is to where it began; of that, what is to be sent."""
+        """Returns the common weights minus this worker's, reduced to what `compress` sends."""
         now = self._weights()
         difference = self._rounded().sub_(now)
         for name, part in zip(self._names, self._parts(difference)):
@@ -317,11 +317,11 @@ class OuterOptimizer(torch.optim.Optimizer):
         return torch.cat([parameter.detach().flatten().cpu().float() for parameter in self._parameters])
 
     def _parts(self, flat):
-        """Of each parameter."""
+        """Splits a vector by parameters."""
         return flat.split([parameter.numel() for parameter in self._parameters])
 
     def _rounded(self):
-        """The weights that all began with, as parameters of their type hold them."""
+        """Returns the common weights, rounded to the types of the parameters."""
         parts = zip(self._parameters, self._parts(self._start))
         return torch.cat([part.to(parameter.dtype).float() for parameter, part in parts])
 
@@ -331,7 +331,7 @@ class OuterOptimizer(torch.optim.Optimizer):
             parameter.copy_(part.view_as(parameter))
 
     def _members(self):
-        """By rank: how many exchanges it has completed, whether it waits in another one, how many are of gradients."""
+        """Returns by rank: completed exchanges, whether another one is incomplete, and the number of those of gradients."""
         found = torch.zeros(self.comm.world, 3 + _TEXT, dtype=torch.int32, device="cpu")
         text = repr(self).encode()[:_TEXT]
         mine = [self.exchanges, self._sent is not None, self._dense, *text]
@@ -340,15 +340,15 @@ class OuterOptimizer(torch.optim.Optimizer):
         for rank, row in enumerate(found[:, 3:].tolist()):
             other = bytes(row).rstrip(b"\0")
             if other != text:
-                raise ValueError(f"{text.decode()} on this rank and {other.decode()} on rank {rank}: want the same on all")
+                raise ValueError(f"{text.decode()} on this rank, but {other.decode()} on rank {rank}: want the same on all")
         return found[:, :3].tolist()
 
 
 def _outer_step(inner, compress, lr, momentum):
-    """Its learning rate and momentum.
+    """Returns the learning rate and momentum of the outer step.
 
-    Adam's steps are as long for the noisy gradient of one worker as for the mean of all, so workers that average their
-    weights come less far than one that averages gradients, and momentum makes up for that. SGD's steps add up to as much.
+    Adam's steps are as long for the noisy gradient of one worker as for the mean of all. So averaged weights move less far
+    than with averaged gradients, and momentum makes up for that. With SGD both move equally far.
     """
     usual = (1.0, 0.0) if compress is not None or isinstance(inner, torch.optim.SGD) else (0.7, 0.7)
     return tuple(value if given is None else given for value, given in zip(usual, (lr, momentum)))
@@ -362,7 +362,7 @@ def _flat_gradient(parameter):
 
 
 def _trained(model, inner):
-    """Names and parameters of what is trained."""
+    """Returns the names and the parameters that are trained."""
     kinds = {kind.__name__ for kind in type(model).__mro__}
     if kinds & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}:
         raise TypeError(f"OuterOptimizer takes the model itself, not a {type(model).__name__}, which exchanges in each step")
@@ -378,7 +378,7 @@ def _trained(model, inner):
     known = {id(parameter) for parameter in model.parameters()}
     for group in inner.param_groups:
         if any(id(parameter) not in known for parameter in group["params"]):
-            raise ValueError("the inner optimizer has a parameter that the model has not: it would differ between workers")
+            raise ValueError("the inner optimizer has a parameter that the model lacks: it would differ between workers")
     return list(found), list(found.values())
 
 

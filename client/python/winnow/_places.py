@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which job, and which process has which GPU of which node: what the processes of a group tell each other first.
+"""The processes of a group agree on a job, and on the GPU and node of each process.
 
-They do so by exchange(value), which gives all processes' values by rank. What is wrong with one of
-them is raised on all, so that nobody waits for who has given up.
+They use exchange(value), which returns all processes' values by rank. An error of one process is raised on all, so that
+the others do not wait for it.
 """
 
 import json
@@ -17,14 +17,14 @@ from ._node import node_id, said
 
 
 _drawn = False
-_NAME_MAX = 46  # and a suffix: a job's name has 63 characters at most
+_NAME_MAX = 46  # before a suffix; a job's name has at most 63 characters
 
 
 def draw_job():
-    """A job's name, for a group's first rank to give to the others.
+    """Returns a job's name, which a group's first rank gives to the others.
 
-    The first one that the job's rank 0 draws is WINNOW_JOB. Others, and all where there is no WINNOW_JOB, have a
-    random suffix: a process may be in several jobs at a time, and on an aggregator there may be several "default".
+    The first name of the job's rank 0 is WINNOW_JOB. Other names, or all without WINNOW_JOB, have a random suffix,
+    because a process may be in several jobs, and several jobs named "default" may share an aggregator.
     """
     global _drawn
     name = variable("WINNOW_JOB")
@@ -36,7 +36,7 @@ def draw_job():
 
 
 def exchange(value, group=None):
-    """All values of a process group, by rank: what JSON can say. (What torch has for objects runs what others send.)"""
+    """Returns all processes' values by rank, sent as JSON. (torch's own exchange of objects executes received code.)"""
     device, world = _device_of(group), dist.get_world_size(group)
     own = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=device)
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world)]
@@ -49,7 +49,7 @@ def exchange(value, group=None):
 
 
 def _device_of(group):
-    """Where its tensors are: on GPUs, only if they can be nowhere else."""
+    """Returns the device for a group's tensors: the current GPU only if the group takes no tensors on the CPU."""
     group = group or dist.distributed_c10d._get_default_group()
     kinds = getattr(group, "_device_types", None)  # from torch 2 on
     if torch.device("cpu") in kinds if kinds else not (dist.is_nccl_available() and isinstance(group, dist.ProcessGroupNCCL)):
@@ -58,10 +58,9 @@ def _device_of(group):
 
 
 def agree(exchange, rank, node=None):
-    """The arguments of winnow.Node() that are a process's own: node, nodes, local_rank, local_world, id.
+    """Returns the arguments of winnow.Node() that depend on the process: node, nodes, local_rank, local_world, id.
 
-    node: which node this is; None: GROUP_RANK. The group may be a part of the job: nodes and
-    processes that are not in it do not count.
+    node: the number of this node, by default GROUP_RANK. Nodes and processes outside the group do not count.
     """
     nodes = _by_node(_shared(exchange, lambda: _here(rank, node)))
     number, mine = next((number, mine) for number, mine in enumerate(nodes) if rank in mine)
@@ -76,19 +75,19 @@ def agree(exchange, rank, node=None):
 
 
 def _here(rank, node):
-    """This process's node, and its number there."""
+    """Returns this process's node, and its number there."""
     local = said("local_rank", None, "LOCAL_RANK")
     node = said("node", node, "GROUP_RANK")
     world = variable("WORLD_SIZE")
     if node is None and world and world == variable("LOCAL_WORLD_SIZE"):
         node = 0  # all processes are on one host
     if node is None:
-        raise ValueError("nobody says which node this is: set GROUP_RANK, as torchrun does, or pass node")
+        raise ValueError("the number of this node is unknown: set GROUP_RANK, as torchrun does, or pass node")
     return node, rank if local is None else local
 
 
 def _by_node(places):
-    """The ranks of each node, in the order of their numbers there."""
+    """Returns the ranks of each node, in the order of their numbers there."""
     nodes = {}
     for rank, (node, local) in enumerate(places):
         other = nodes.setdefault(node, {}).setdefault(local, rank)
@@ -99,13 +98,13 @@ def _by_node(places):
     if other is not None:
         raise ValueError(
             f"node {numbers[0]} has {len(nodes[numbers[0]])} of the {len(places)} processes and node {other} "
-            f"has {len(nodes[other])}: each must have as many"
+            f"has {len(nodes[other])}: all must have the same number"
         )
     return [[nodes[node][local] for local in sorted(nodes[node])] for node in numbers]
 
 
 def _shared(exchange, make):
-    """What make() returns on each rank; what it raises on one is raised on all."""
+    """Returns the values of make() on all ranks. An error on one rank is raised on all."""
     try:
         mine = [make(), None, ""]
     except (WinnowError, ValueError) as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The commands `winnow` and `winnowd` of an environment: the programs in the package, or else those of the machine."""
+"""The commands `winnow` and `winnowd` of an environment: runs the package's programs, or else the machine's."""
 
 import os
 import pathlib
@@ -20,13 +20,13 @@ def _become(name):
         sys.exit(
             f"{name}: this package was built without the programs: install the wheel that `make wheel` makes, or run `make install`"
         )
-    # By its whole path: programs look for objects beside themselves.
+    # With the whole path, because programs look for objects beside themselves.
     os.execv(program, [str(program), *sys.argv[1:]])
 
 
 def places():
-    """Where programs and library may lie beside this file: in the package, or in <repository>/build."""
-    package = pathlib.Path(__file__).resolve().parent  # there <repository>/client/python/winnow
+    """Returns the places of programs and library: this package and, in a repository, <repository>/build."""
+    package = pathlib.Path(__file__).resolve().parent  # in a repository <repository>/client/python/winnow
     if len(package.parents) > 2 and (package.parents[1] / "winnow.h").exists():
         return [package, package.parents[2] / "build"]
     return [package]
@@ -41,7 +41,7 @@ def _find(name):
 
 
 def _is_program(path):
-    """No script, such as this one's own."""
+    """Returns whether it is a program, and not a script such as this command itself."""
     try:
         with open(path, "rb") as file:
             return os.access(path, os.X_OK) and file.read(4) == b"\x7fELF"

@@ -6,7 +6,7 @@ from typing import Optional, TypedDict, Union
 
 
 class Founding(TypedDict, total=False):
-    """Those of Comm.enter_or_found(), which finds out the rank and the world."""
+    """The settings of Comm.enter_or_found(), which finds out the rank and the world itself."""
 
     aggregators: Optional[str]
     key_file: Optional[Union[str, os.PathLike]]
@@ -33,14 +33,14 @@ class Founding(TypedDict, total=False):
 
 
 class OfNode(Founding, total=False):
-    """Those of Node(), which has the rank and the world of nodes."""
+    """The settings of Node(), whose rank and world are those of nodes."""
 
     job: Optional[str]
     join_timeout_ms: Optional[int]
 
 
 class OfComm(OfNode, total=False):
-    """Those of Comm()."""
+    """The settings of Comm()."""
 
     rank: Optional[int]
     world: Optional[int]

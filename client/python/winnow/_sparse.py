@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""COO tensors of torch as lists of rows, and back. On a GPU, all work is in the current stream."""
+"""Converts COO tensors of torch to lists of rows, and back. On a GPU, all work is in the current stream."""
 
 import math
 
@@ -9,9 +9,9 @@ from . import _cuda
 
 
 def to_rows(tensor):
-    """(index, values, count) for Comm.allreduce_rows(), on the CPU: duplicates are added up.
+    """Returns (index, values, count) on the CPU for Comm.allreduce_rows(). Duplicates are added up.
 
-    Waits for a GPU, if the tensor is on one.
+    Waits for the GPU if the tensor is on one.
     """
     tensor = tensor.coalesce()
     sizes = tensor.shape[: tensor.sparse_dim()]
@@ -26,12 +26,12 @@ def to_rows(tensor):
 
 
 def size(rows):
-    """Bytes of a list of rows: what crosses a GPU's bus when it is copied."""
+    """Returns the bytes of a list of rows, which cross the bus when it is copied to or from a GPU."""
     return sum(part.numel() * part.element_size() for part in rows)
 
 
 def from_rows(flat, values, like):
-    """The coalesced COO tensor of a result, of the shape of `like` and where that is."""
+    """Returns a result as a coalesced COO tensor, with the shape and device of `like`."""
     device = _cuda.device_of(like)
     if device is not None:
         flat, values = _cuda.to_device([flat, values], device)
@@ -40,5 +40,5 @@ def from_rows(flat, values, like):
         parts.append(flat % size)
         flat = torch.div(flat, size, rounding_mode="floor")
     index = torch.stack([flat, *reversed(parts)])
-    # Checks would cost as much as the rest; and sparse_coo_tensor(), told not to check, warns of memory errors.
+    # Checks would take as long as the rest, and sparse_coo_tensor() without checks warns of memory errors.
     return torch.ops.aten._sparse_coo_tensor_unsafe(index, values, like.shape)._coalesced_(True)

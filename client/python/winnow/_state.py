@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""States that workers give to each other, as bytes with no code in them.
+"""States that workers give to each other, as bytes that contain no code.
 
-A state is made of dict, list, tuple, None, bool, int, float, str and tensors. Its bytes are a magic, the length of a
-description (8 bytes, least significant first), the description, which is JSON, and the tensors' values, each from
-a multiple of 16 on. In the description a list is a container: its first element says of what kind, the others are
-what is in it; of a dictionary, keys and values by turns; of a tensor, its type and shape.
+A state consists of dict, list, tuple, None, bool, int, float, str and tensors. Its bytes are a magic, the length of a
+description (8 bytes, least significant first), the description, which is JSON, and the tensors' values, each from a
+multiple of 16 on. In the description a list stands for a container. Its first element is the kind, and the rest is the
+content: for a dictionary, keys and values by turns, and for a tensor, its type and shape.
 """
 
 import collections
@@ -23,12 +23,12 @@ _HEAD = len(_MAGIC) + 8
 _ALIGN = 16
 _DEPTH = 64
 _DIMENSIONS = 64
-_TEXT_MAX = 1 << 26  # bytes of a description
+_TEXT_MAX = 1 << 26  # the most bytes of a description
 _NAMES = (
     "float64 float32 float16 bfloat16 complex128 complex64 int64 int32 int16 int8 uint8 bool "
     "uint64 uint32 uint16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz"
 )
-_DTYPES = {name: getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)}  # some came after torch 1.13
+_DTYPES = {name: getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)}  # torch 1.13 lacks some
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _DICTS = {"dict": dict, "ordered": collections.OrderedDict, "counter": collections.Counter}
 _LISTS = {"list": list, "tuple": tuple}
@@ -37,11 +37,11 @@ _WANT = "want dict, list, tuple, None, bool, int, float, str and tensors"
 
 
 class StateError(ValueError):
-    """Bytes that are no state."""
+    """The bytes are not a state."""
 
 
 def pack(value, name):
-    """The bytes of a state, as an array of int32; `name` is for errors."""
+    """Returns the bytes of a state as an array of int32. `name` is for errors."""
     tensors = []
     text = json.dumps(_described(value, name, tensors, 0)).encode()
     if len(text) > _TEXT_MAX:
@@ -57,7 +57,7 @@ def pack(value, name):
 
 
 def unpack(room):
-    """The state in such an array, which another worker may have made. Raises StateError if it holds none."""
+    """Returns the state in such an array, which comes from another worker. Raises StateError if it contains none."""
     data = room.view(numpy.uint8)
     length = int.from_bytes(data[len(_MAGIC) : _HEAD].tobytes(), "little")
     if data[: len(_MAGIC)].tobytes() != _MAGIC or length > min(len(data) - _HEAD, _TEXT_MAX):
@@ -73,12 +73,12 @@ def unpack(room):
 
 
 def check(value, name):
-    """Raises TypeError, which says where, if `value` is no state."""
+    """Raises a TypeError with the place if `value` is not a state."""
     _described(value, name, [], 0)
 
 
 def leaves(value, name):
-    """What is in a state, in an order of its own: (where, a checksum). Equal states have the same."""
+    """Returns pairs (place, checksum) of a state's contents, in the same order for equal states."""
     found = []
 
     def look(part, where):
@@ -106,7 +106,7 @@ def checksum(tensor, text=""):
 
 
 def _places(first, sizes):
-    """Where tensors of these sizes begin, and where all ends."""
+    """Returns where tensors of these sizes begin, and the end of the last."""
     places, end = [], first
     for size in sizes:
         places.append(-(-end // _ALIGN) * _ALIGN)
@@ -119,7 +119,7 @@ def _described(value, where, tensors, depth):
         raise TypeError(f"{where} is nested more than {_DEPTH} deep: is it in itself?")
     if value is None or type(value) in (bool, int, str):
         return value
-    if isinstance(value, float):  # numpy's also
+    if isinstance(value, float):  # also numpy's
         return float(value)
     kind = _KINDS.get(type(value))
     if kind in _LISTS:
@@ -135,7 +135,7 @@ def _described(value, where, tensors, depth):
         if name in _DTYPES:
             tensors.append(value.detach())
             return ["tensor", name, *value.shape]
-    raise TypeError(f"{where} is {_called(value)}: {_WANT}, since other workers get it")
+    raise TypeError(f"{where} is {_called(value)}: {_WANT}, because other workers get it")
 
 
 def _called(value):
@@ -145,7 +145,7 @@ def _called(value):
 
 
 class _Reader:
-    """Takes the tensors in the order of the description."""
+    """Reads a description, and takes the tensors in its order."""
 
     def __init__(self, data, at):
         self._data, self._at = data, at
@@ -185,15 +185,15 @@ class _Reader:
             raise StateError("it has a tensor without a shape")
         size = math.prod(shape) * torch.empty(0, dtype=dtype, device="cpu").element_size()
         begin, end = _places(self._at, [size])
-        sides = math.prod(max(side, 1) for side in shape)  # torch multiplies them before it comes to an empty one
+        sides = math.prod(max(side, 1) for side in shape)  # torch multiplies the sides before it notices that one is 0
         if end > len(self._data) or sides > 2**62:
-            raise StateError("it has a tensor that is larger than what came")
+            raise StateError("it has a tensor that is larger than its data")
         self._at = end
         data = torch.from_numpy(self._data[begin:end].copy())
         if dtype == torch.bool and size > 0 and int(data.max()) > 1:
-            raise StateError("it has a truth value that is neither")
+            raise StateError("it has a truth value other than 0 and 1")
         return data.view(dtype).view(shape) if size > 0 else torch.empty(shape, dtype=dtype, device="cpu")
 
     def end(self):
         if -(-self._at // 4) * 4 != len(self._data):
-            raise StateError("more came than it describes")
+            raise StateError("it has more data than it describes")

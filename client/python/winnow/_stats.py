@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What operations, communicators and hooks count, as named tuples."""
+"""Statistics of operations, communicators and hooks, as named tuples."""
 
 from typing import NamedTuple
 
 
 class Shares:
-    """The two shares that statistics with counts of blocks have in common."""
+    """The two shares of all statistics that count blocks."""
 
     __slots__ = ()
     blocks: int
@@ -57,7 +57,7 @@ class CommStats(NamedTuple):
         received_packets, received_bytes: What this process received.
         retransmits: Packets that were sent again.
         nacks: How often this worker asked for something again.
-        dropped: Packets that were received and of no use: duplicates and strays.
+        dropped: Received packets that were of no use: duplicates and strays.
         payload: Bytes of payload in a UDP datagram.
         window: The most frames that one channel may have outstanding.
         channels: Channels to the aggregators.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""WINNOW_TIMELINE=file.json: what was under way when, for chrome://tracing or ui.perfetto.dev.
+"""WINNOW_TIMELINE=file.json: a timeline of operations for chrome://tracing or ui.perfetto.dev.
 
-Rank 3 writes file.3.json. Events are written as they end, so a program that is killed leaves a
-file that is good up to there: the format does not need its last bracket.
+Rank 3 writes file.3.json. Events are written as they end, so a killed program leaves a valid file, because the format
+does not need its last bracket.
 """
 
 import functools
@@ -15,7 +15,7 @@ from ._member import variable
 
 
 class Timeline:
-    """One process's file. Times are the machine's clock, so that files of several ranks fit."""
+    """One process's file. Times are those of the machine's clock, so that files of several ranks fit together."""
 
     def __init__(self, path, rank):
         path = pathlib.Path(path)
@@ -26,7 +26,7 @@ class Timeline:
         self._write(name="process_name", ph="M", args={"name": f"rank {rank}"})
 
     def span(self, name, lane, begun, ended, **details):
-        """One operation, in seconds of now(); those of one lane do not overlap."""
+        """Writes an operation, with times of now(). Operations of one lane do not overlap."""
         self._write(
             name=name,
             ph="X",
@@ -47,7 +47,7 @@ now = time.time
 
 
 def of_rank(rank):
-    """This process's Timeline, or None if nobody asked for one."""
+    """Returns this process's Timeline, or None if WINNOW_TIMELINE is not set."""
     path = variable("WINNOW_TIMELINE")
     return _opened(path, rank) if path else None
 

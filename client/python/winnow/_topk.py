@@ -46,7 +46,7 @@ def topk(gradient: Any, memory: Any, k: int, chunk: int = CHUNK, decay: float = 
     data = _buffers.describe_on_host(gradient, "gradient", "top-k is")
     kept = _buffers.describe_on_host(memory, "memory", "top-k is")
     if kept.dtype != _native.DTYPES["float32"] or kept.count != data.count:
-        raise ValueError(f"memory has to be float32, and as large as the gradient: {data.count} elements")
+        raise ValueError(f"memory must be float32, and as large as the gradient: {data.count} elements")
     if not (data.writable and kept.writable):
         raise ValueError("gradient or memory is read-only")
     choice = _native.Choice(

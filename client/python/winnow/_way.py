@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""In which blocks a gradient travels: by its shape, or by what the averages of earlier steps were like.
+"""Chooses the blocks of a gradient: by its shape, or by the averages of earlier steps.
 
-All workers have the same averages, to the bit, so they choose the same without asking each other.
+All workers have the same averages, bit by bit, so they choose the same without asking each other.
 """
 
 import collections
@@ -13,17 +13,17 @@ from . import _cuda
 
 BLOCKS, ROWS, COLUMNS, ELEMENTS = "blocks", "rows", "columns", "elements"
 
-# By its shape a parameter is a table of rows, to which blocks are aligned, from so many bytes on, and if it is so many
-# times as high as wide.
+# By its shape a parameter is a table, whose blocks are rows, if it has this many bytes and is this many times as high
+# as wide.
 TABLE_BYTES = 1 << 16
 TABLE_RATIO = 8
 
 _BLOCK = 256  # elements, the library's default
-_TILE_BYTES = 512  # of a column, or of a part of one
-_BLOCK_COSTS = 8  # bytes: what the CPUs spend on a block, on a link of 10 Gbit/s
-_AWAY_COSTS = 1  # byte, as above, by estimate: for an element of a GPU to cross the bus twice and be looked at by the CPU
-_BETTER = 0.8  # of what it costs now: then another way is worth it
-_LOOK_EACH = 64  # steps; before the first of them 1, 2, 4, 8 ..
+_TILE_BYTES = 512  # a column, or a part of one
+_BLOCK_COSTS = 8  # the CPU time of a block, in bytes of a link of 10 Gbit/s
+_AWAY_COSTS = 1  # the same, estimated, for an element of a GPU that crosses the bus twice and is examined by the CPU
+_BETTER = 0.8  # another way must cost at most this share of the present one
+_LOOK_EACH = 64  # steps from one look to the next; before that at steps 1, 2, 4, 8 ..
 
 
 def by_shape(parameter, element_bytes):
@@ -33,7 +33,7 @@ def by_shape(parameter, element_bytes):
 
 
 def segment(way, parameter, offset, element_bytes):
-    """For Comm.allreduce(); None: it needs none of its own."""
+    """Returns the parameter's segment for Comm.allreduce(), or None if it needs none."""
     count, shape = parameter.numel(), parameter.shape
     if way == ROWS:
         return (offset, count, shape[1])
@@ -45,19 +45,19 @@ def segment(way, parameter, offset, element_bytes):
 
 
 def way_of(parameter, element_bytes, compress=None, seen=None):
-    """Of one that is compressed, what is chosen together travels together."""
+    """Returns the way of a parameter. If it is compressed, elements that are chosen together travel together."""
     if compress is not None and parameter.numel() > 0 and compress._takes(parameter):
         return ELEMENTS if compress.block == 1 else BLOCKS
     return by_shape(parameter, element_bytes) if seen is None else seen.way(parameter, element_bytes)
 
 
 def ways_of(module, compress=None, seen=None):
-    """way_of() each of its parameters, by name."""
+    """Returns way_of() of each parameter, by name."""
     return {name: way_of(one, one.element_size(), compress, seen) for name, one in module.named_parameters()}
 
 
 def segments(parameters, buffer, compress=None, seen=None):
-    """The segments of a buffer that is these parameters, one after the other; None if none of them needs one."""
+    """Returns the segments of a buffer of these parameters, one after the other, or None if none of them needs one."""
     found, offset, size = [], 0, buffer.element_size()
     for parameter in parameters:
         if parameter.numel() > 0 and compress is not None and compress._takes(parameter):
@@ -70,28 +70,28 @@ def segments(parameters, buffer, compress=None, seen=None):
 
 
 def _chosen(count, block, offset):
-    """Rows below 64 bytes would share a block, and tiles do not; but those are of whole matrices only."""
+    """Returns the segment of a compressed parameter. Tiles, unlike rows, may be shorter than 64 bytes, but need whole rows."""
     return (offset, count, block) + ((1, block) if count % block == 0 else ())
 
 
 def leaves(segments):
-    """Whether a GPU's buffer travels from the host's memory: tiles are cut there."""
+    """Returns whether a GPU's buffer travels from the host's memory, where tiles are cut."""
     return any(len(one) > 3 for one in segments or ())
 
 
 def seen_of(way, block):
-    """What attach(way=) asks for: a Seen, or None."""
+    """Returns a Seen for attach(way="auto"), or None."""
     if way not in (None, "auto"):
         raise ValueError(f'way is {way!r}: want "auto" or None')
     return None if way is None else Seen(block)
 
 
 class Seen:
-    """The ways of a model's parameters, by the averages that look() is shown."""
+    """The ways of a model's parameters, chosen from the averages that look() gets."""
 
     def __init__(self, block=None):
         self._block = block or _BLOCK
-        self._ways = {}  # by id of the parameter
+        self._ways = {}  # by the parameter's id
         self._steps = {}
         self._costs = {}
         self._by_shape = {}
@@ -101,12 +101,12 @@ class Seen:
         return self._ways.get(id(parameter)) or by_shape(parameter, element_bytes)
 
     def costs(self, parameter):
-        """Bytes by way, of the average that was looked at last; {}: none was."""
+        """Returns the bytes of each way for the last average that was examined, or {}."""
         return dict(self._costs.get(id(parameter), {}))
 
     def tell(self, comm, ways):
-        """To status, if it may have changed: how many parameters travel in which way; of the bytes in which averages that
-        were looked at would have come by their shape, what that takes."""
+        """Shows in `winnow status`, if it may have changed, how many parameters travel in which way, and the bytes of the
+        examined averages compared with the ways by shape."""
         if self._told == self.looks:
             return
         self._told = self.looks
@@ -121,7 +121,7 @@ class Seen:
         self.looks += 1
 
     def look(self, parameter, average):
-        """`average`, flat, is what all workers have of this parameter's gradient after a step."""
+        """Examines the flat average of this parameter's gradient after a step, at some steps."""
         step = self._steps[id(parameter)] = self._steps.get(id(parameter), 0) + 1
         worth = step & (step - 1) == 0 if step < _LOOK_EACH else step % _LOOK_EACH == 0
         if parameter.dim() != 2 or not worth or parameter.numel() * average.element_size() < TABLE_BYTES:
@@ -136,12 +136,12 @@ class Seen:
         best = min(costs, key=costs.get)
         if costs[best] <= _BETTER * costs[now]:
             self._ways[id(parameter)] = best
-        elif costs[home] <= costs[now]:  # it takes the CPUs least time
+        elif costs[home] <= costs[now]:  # it takes the least CPU time
             self._ways[id(parameter)] = home
 
 
 def bytes_of(matrix, block=_BLOCK):
-    """What each way costs to receive a matrix: a dictionary."""
+    """Returns the cost of receiving a matrix in each way, as a dictionary."""
     there = matrix != 0
     rows, columns = there.shape
     size = matrix.element_size()
@@ -153,12 +153,12 @@ def bytes_of(matrix, block=_BLOCK):
         COLUMNS: (_any_down(there, high), high * size),
         ELEMENTS: (there, size),
     }
-    counts = torch.stack([blocks.sum() for blocks, _ in ways.values()]).tolist()  # a GPU is waited for once
+    counts = torch.stack([blocks.sum() for blocks, _ in ways.values()]).tolist()  # waits only once for a GPU
     return {way: _cost(count, blocks.numel(), each) for count, (way, (blocks, each)) in zip(counts, ways.items())}
 
 
 def _of_row(columns, size, block):
-    """Elements of a block in a table with such rows: see winnow_allreduce_segments_async()."""
+    """Returns the elements of a block in a table with such rows: see winnow_allreduce_segments_async()."""
     if columns * size < 64:
         return columns * -(-64 // (columns * size))
     if columns <= block:
@@ -167,7 +167,7 @@ def _of_row(columns, size, block):
 
 
 def _any(flags, width):
-    """Of each `width` flags, is any set?"""
+    """Returns for each `width` flags whether any is set."""
     return torch.nn.functional.pad(flags, (0, -len(flags) % width)).view(-1, width).any(1)
 
 
@@ -177,7 +177,7 @@ def _any_down(flags, height):
 
 
 def _cost(there, count, block_bytes):
-    """Of the blocks that are there, and of saying which they are, at the entropy of chance."""
+    """Returns the cost of the present blocks and of naming them, by the entropy of a random choice."""
     share = there / count
     bits = -count * sum(p * math.log2(p) for p in (share, 1 - share) if p > 0)
     return there * (block_bytes + _BLOCK_COSTS) + bits / 8

@@ -11,8 +11,8 @@
         gradients = winnow.jax.allreduce(gradients, comm)
         return jax.tree_util.tree_map(lambda p, g: p - 0.1 * g, parameters, gradients)
 
-An ordered callback: all workers run the same program, so their operations meet by order. Arrays
-are copied on the way in and out. An error of the library ends the computation, with its text.
+allreduce() is an ordered callback: all workers run the same program, so their operations match by order. Arrays are
+copied on the way in and out. An error of the library ends the computation, with its text.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def allreduce(tree: Any, comm: Comm, op: str = "avg", block: int = 0, wire: Opti
     leaves, structure = jax.tree_util.tree_flatten(tree)
 
     def reduce(*arrays):
-        # All are under way at a time; a copy, since jax's own memory is not ours to write to.
+        # All travel at the same time. They are copied because jax's memory must not be written to.
         copies = [numpy.array(array, order="C") for array in arrays]
         requests = [comm.allreduce_async(copy, op=op, block=block, wire=wire) for copy in copies]
         return [request.wait() for request in requests]

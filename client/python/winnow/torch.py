@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DistributedDataParallel over Winnow: two lines.
+"""DistributedDataParallel over Winnow, in two lines.
 
     import winnow.torch
     winnow.torch.attach(ddp)        # after ddp = DistributedDataParallel(model)
@@ -58,12 +58,12 @@ _group.register()
 
 # Tags of hooks have this bit, so that they never meet the program's own on one communicator.
 _TAG_OF_HOOKS = 1 << 62
-_hook_numbers: weakref.WeakKeyDictionary[Union[Comm, Node], int] = weakref.WeakKeyDictionary()  # communicator: hooks attached so far
+_hook_numbers: weakref.WeakKeyDictionary[Union[Comm, Node], int] = weakref.WeakKeyDictionary()  # hooks by communicator
 _attached: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-_VALUES = 16  # of each parameter, that are compared between ranks
+_VALUES = 16  # values of each parameter to compare between ranks
 _PYTHON_REDUCER = (
-    'the hook takes DDP\'s buckets, and torch._dynamo.config.optimize_ddp is "python_reducer", which has none: '
-    "set it to True before the DistributedDataParallel is made"
+    'the hook needs DDP\'s buckets, but torch._dynamo.config.optimize_ddp is "python_reducer", which has none: '
+    "set it to True before you create the DistributedDataParallel"
 )
 _WIRE_TOTALS = ("sent_bytes", "received_bytes", "retransmits")  # of the communicator, since the hook was attached
 
@@ -111,36 +111,36 @@ def attach(
     """Average the gradients of a DistributedDataParallel model through Winnow.
 
     Call it on every rank, after constructing ``ddp`` and before the first backward pass. If a process has several
-    models, attach them in the same order on every rank; each model is a job of its own. All ranks pass the same
+    models, attach them in the same order on every rank; each model is a separate job. All ranks pass the same
     arguments.
 
     The call blocks until all ranks have called it and have joined the job. A rank that waits for more than
-    5 seconds says so in the log ``winnow``. Later, ``backward()`` raises RuntimeError if the job fails.
+    5 seconds logs a warning to the logger ``winnow``. Later, ``backward()`` raises RuntimeError if the job fails.
 
     Args:
         ddp: The DistributedDataParallel module, compiled or not. Its parameters are on the CPU or on CUDA GPUs.
         comm: An existing communicator: a ``winnow.Comm`` with one worker, or a ``winnow.Node`` with one GPU, for each
-            process of ``ddp``. By default one is created from the environment, with the rank and world size of ``ddp``,
-            and left with ``HookState.close()`` or at exit.
-        block: Elements in a block, 1 to 65536. By default ``WINNOW_BLOCK``, or 256. Smaller blocks skip more zeros, and
-            cost more CPU. Large tables, the weights of embeddings, are cut at their rows in any case.
+            process of ``ddp``. By default a new one with the rank and world size of ``ddp``, for the aggregators in the
+            environment variable ``WINNOW_AGGREGATORS``. ``HookState.close()`` or the program's end closes it.
+        block: Elements in a block, 1 to 65536, by default ``WINNOW_BLOCK``, or 256. Blocks that are zero are not sent.
+            Smaller blocks skip more zeros, and cost more CPU. Large tables, such as embeddings, are always cut at their rows.
         wire: How float32 travels: ``"native"``, ``"fixed32"``, ``"bf16"``, ``"fixed16"``, ``"fixed8"`` or ``"auto"``.
             By default ``WINNOW_WIRE``, or ``"auto"``. Use ``"bf16"`` on thin links to halve the bytes.
             ``Comm.allreduce()`` describes each.
         node: True makes the GPUs of each host one worker, as ``make_node()`` does. The whole model is then on this
             process's GPU. Use it if a host has several GPUs.
         check_nan: True ends the job on all ranks if a gradient of this process has a NaN, and names rank and parameter.
-            It reads each gradient once more, and on a GPU waits for it, so use it to find a fault only. Infinities pass.
-            By default ``WINNOW_CHECK_NAN`` decides, and otherwise it is off.
+            It reads each gradient once more, and on a GPU waits for it, so only use it to find a fault. Infinities pass.
+            By default ``WINNOW_CHECK_NAN`` decides, or it is off.
         compress: ``"topk:0.01"``, or a ``TopK``: only the largest 1 % of a gradient's elements are sent. The rest is
             remembered and sent later, which changes what the model learns. The text stands for
             ``TopK(0.01, warm_up=20)`` with ``wire="bf16"``, and with nodes for the default wire. With nodes each GPU
             chooses from its own gradient, before NCCL adds up. By default all non-zero blocks are sent. Use it on thin
-            links only; docs/thin-links.md compares it with alternatives.
+            links only; docs/thin-links.md compares it with other ways.
         way: ``"auto"`` picks, for each matrix, the form that needs the fewest bytes: blocks, rows, columns or single
             elements. It decides by the averages of earlier steps, which all ranks have received;
-            ``HookState.ways(ddp.module)`` shows its choice. None, and nodes, decide by the shape. Use ``"auto"`` if a
-            layer's gradient has zero columns.
+            ``HookState.ways(ddp.module)`` shows its choice. With None, and with nodes, the shape decides. Use ``"auto"`` if
+            a layer's gradient has zero columns.
         elastic: True lets workers and aggregators come and go, and returns an Elastic. The process group of ``ddp`` then
             has one process, and ``comm``, by default one from the environment, any number of workers. It excludes
             nodes, ``check_nan``, ``static_graph``, ``find_unused_parameters`` and sparse gradients. docs/elastic.md has
@@ -153,7 +153,7 @@ def attach(
     Raises:
         TypeError: ``ddp`` is not a DistributedDataParallel, or an argument has a wrong type.
         ValueError: Arguments contradict each other, or arguments or parameters differ between ranks.
-        RuntimeError: The model has a communication hook already.
+        RuntimeError: The model already has a communication hook.
         winnow.WinnowError: No aggregator answers, an aggregator refuses this worker, or not all ranks joined in time.
 
     Example:
@@ -168,7 +168,7 @@ def attach(
     if getattr(ddp, "_use_python_reducer", False):
         raise ValueError(_PYTHON_REDUCER)
     nodes = node or isinstance(comm, Node)
-    if isinstance(compress, str) and not nodes:  # what NCCL's sums lose on the wire, nobody remembers
+    if isinstance(compress, str) and not nodes:  # nothing would remember the rounding errors of NCCL's sums
         wire = wire or SHORT_WIRE
     if elastic:
         _refuse_parameters(ddp)
@@ -180,13 +180,13 @@ def attach(
     group = ddp.process_group
     world = dist.get_world_size(group)
     if comm is not None and node:
-        raise ValueError("node=True makes a winnow.Node, and there is one, or a communicator, already")
+        raise ValueError("node=True creates a winnow.Node: leave comm out")
     _refuse_parameters(ddp)
     if ddp in _attached:
-        raise RuntimeError("this model has its hook: call attach() once for each DistributedDataParallel")
+        raise RuntimeError("this model already has its hook: call attach() only once for each DistributedDataParallel")
     if comm is not None and comm.world != world:
         raise ValueError(
-            f"the communicator has {comm.world} workers and DDP has {world}: "
+            f"the communicator has {comm.world} workers, but DDP has {world}: "
             "create it with the rank and world of DDP's process group"
         )
     compress = compressor_of(compress, warm_up=SHORT_WARM_UP)
@@ -250,12 +250,12 @@ def _job_of(group):
 
 
 def _exchange(value, group):
-    """All processes' values, by rank."""
-    with told_late(f"rank {dist.get_rank(group)}: waiting for other ranks, which must call attach(), or make_node(), as well"):
+    """Returns all processes' values, by rank."""
+    with told_late(f"rank {dist.get_rank(group)}: waiting for other ranks, which must also call attach() or make_node()"):
         return _places.exchange(value, group)
 
 
-def hook(state: HookState, bucket):  # DDP compares the types of the others with its own, and here they would be texts
+def hook(state: HookState, bucket):  # without other annotations, because DDP compares these and would see texts
     """The communication hook that ``attach()`` registers.
 
     Use it for wrappers such as ``fp16_compress_wrapper()``, with ``register_comm_hook()`` instead of ``attach()``. The
@@ -280,7 +280,7 @@ def hook(state: HookState, bucket):  # DDP compares the types of the others with
         raise ValueError(_PYTHON_REDUCER)
     tensor = bucket.buffer()
     parameters = bucket.parameters()
-    # DDP takes results in the order in which it has given the buckets: the oldest is needed first.
+    # No priorities: DDP needs the results in the order of the buckets.
     segments = state.segments(parameters, tensor) if tensor.layout == torch.strided else None
     if bucket.index() == 0:
         state.tell_way()
@@ -290,7 +290,7 @@ def hook(state: HookState, bucket):  # DDP compares the types of the others with
 class HookState:
     """The state of ``hook()``: a communicator, how to use it, and a thread that completes futures.
 
-    ``attach()`` makes one. Make it yourself only for ``register_comm_hook()``. A HookState can be pickled with its
+    ``attach()`` makes one. Make one yourself only for ``register_comm_hook()``. A HookState can be pickled with its
     settings; a copy joins the job that the environment names when it is first used.
 
     Args:
@@ -323,10 +323,10 @@ class HookState:
         self.compress = compress
         self.error = None
         self._owned = False
-        self._rows = None  # of a Node: the communicator for sparse gradients
-        self._closed = None  # totals of a communicator that is no more
+        self._rows = None  # with a Node: the communicator for sparse gradients
+        self._closed = None  # totals of the communicator after close()
         self._totals = _Totals()
-        self._names: Dict[int, str] = {}  # of parameters, by id
+        self._names: Dict[int, str] = {}  # names of parameters, by id
         self._completer = Completer("winnow-hook")
         if comm is not None:
             self._use(comm)
@@ -408,7 +408,7 @@ class HookState:
         return _way.segments(parameters, buffer, compress, self._seen)
 
     def ways(self, module: torch.nn.Module) -> Dict[str, str]:
-        """Say in which form the gradient of each parameter travels now.
+        """Tell in which form the gradient of each parameter travels now.
 
         Args:
             module: The model, ``ddp.module``.
@@ -419,13 +419,13 @@ class HookState:
         return _way.ways_of(module, self.compress, self._seen)
 
     def costs(self, module: torch.nn.Module) -> Dict[str, Dict[str, int]]:
-        """Say why ``way="auto"`` chose what ``ways()`` shows.
+        """Explain the choice of ``way="auto"`` that ``ways()`` shows.
 
         Args:
             module: The model, ``ddp.module``.
 
         Returns:
-            By the parameter's name: the bytes in which each form would have brought the last average that was examined.
+            By the parameter's name: the bytes that each form would have needed for the last average that was examined.
             Empty without ``way="auto"``.
         """
         return {name: self._seen.costs(parameter) for name, parameter in module.named_parameters() if self._seen is not None}
@@ -478,7 +478,7 @@ class HookState:
             _refuse_tensor(tensor)
             if self.node and device is None:
                 raise TypeError(
-                    "a gradient is on the CPU: with nodes, the whole model is on the process's GPU"
+                    "a gradient is on the CPU: with nodes, the whole model must be on the process's GPU"
                 )
             if self.comm is None:
                 self.open(gpu=device.index if self.node else None)
@@ -487,7 +487,7 @@ class HookState:
                 self._refuse_nan(tensor, parameters)
             for parameter, part in parts_of(tensor, parameters) if compressed else ():
                 self.compress._take_or_end(self.comm, part, parameter)
-            # Tags are drawn in the order of buckets.
+            # Tags follow the order of buckets.
             options.update(op="avg", tag=next(self._tags), wire=self.wire, priority=priority)
             return start(options)
 
@@ -532,9 +532,9 @@ class HookState:
         return start, finish, lambda request: home.cost(request.stats)
 
     def _leaving(self, tensor, segments, parameters):
-        """Where a bucket travels from, and what begins that. What was chosen of a GPU's travels in its elements, from the
-        host's memory, as tiles and narrow values do; while nothing is, in the GPU's blocks. With nodes it stays: NCCL
-        adds up first."""
+        """Returns the Home of a bucket, and a function that begins its operation. A GPU's bucket travels from the host's memory
+        if elements were chosen, or for tiles or a narrow wire; otherwise from the GPU. With nodes it stays on the GPU,
+        because NCCL adds up first."""
         chose = self.compress is not None and any(map(self.compress._chose, parameters))
         block = self.block or 0
         narrows = self.compress is not None and not self.node and self.comm.narrows(self.wire)
@@ -560,7 +560,7 @@ class HookState:
             return go if staged else go()
 
         def cost(request):
-            """The library sees rows of a GPU, which were copied, in this process's memory."""
+            """Returns the statistics with the bytes of rows copied from and to a GPU, which the library does not know."""
             if not staged:
                 return request.stats
             return request.stats._replace(staged_out_bytes=sent, staged_in_bytes=_sparse.size(request.wait()))
@@ -568,13 +568,13 @@ class HookState:
         return start, lambda request: _sparse.from_rows(*request.wait(), tensor), cost
 
     def _comm_of_rows(self):
-        """Nodes do not reduce lists: there each process is a worker of its own, from the first list on."""
+        """Returns the communicator for rows. Nodes do not reduce rows, so their processes join another job for these."""
         if self.node and self._rows is None:
             self._rows = self.comm.comm()
         return self._rows if self.node else self.comm
 
     def _refuse_nan(self, tensor, parameters):
-        """Before it is in everybody's sum; the other ranks learn whose it is."""
+        """Ends the job if a gradient has a NaN, before it gets into the average."""
         values = tensor._values() if tensor.is_sparse else tensor
         if not values.isnan().any():
             return
@@ -590,7 +590,7 @@ class HookState:
     def _failed(self, error):
         self.error = self.error or error
         if self._seen is not None:
-            self._seen.forget()  # others may have, or lack, the average that this rank lacks
+            self._seen.forget()  # other ranks may have seen this average
 
     def _note(self, tensor, stats, lane, begun):
         timeline = _timeline.of_rank(self.comm.rank)
@@ -620,7 +620,7 @@ class HookState:
         self._begin()
 
     def _notice_members(self):
-        """After Comm.reconfigure() all begin anew: some may have completed, and learned from, what others have not."""
+        """Begins anew after Comm.reconfigure(), because ranks may have completed different operations."""
         now = getattr(self.comm, "memberships", 0)  # a Node has one membership
         if self.comm is not None and now != self._membership:
             self._membership = now
@@ -633,7 +633,7 @@ class HookState:
 
 
 class _Totals:
-    """Sums over buckets; and a number for each that is under way, the smallest that is free."""
+    """Sums over buckets. Also gives each bucket that is under way the smallest free number, its lane."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -664,17 +664,17 @@ def _refuse_module(module):
     kinds = {kind.__name__ for kind in type(module).__mro__}
     if kinds & {"FullyShardedDataParallel", "FSDPModule"}:
         raise TypeError(
-            "attach() takes a DistributedDataParallel, and this model is sharded (FSDP), which has no hook for that: "
-            'make the process group init_process_group("winnow") and leave attach() out'
+            "attach() takes a DistributedDataParallel, but this model is sharded (FSDP), which has no such hook: "
+            'use init_process_group("winnow") instead of attach()'
         )
     raise TypeError(
-        f"attach() takes a DistributedDataParallel, and this is {type(module).__name__}: "
+        f"attach() takes a DistributedDataParallel, but this is {type(module).__name__}: "
         "wrap it first, ddp = DistributedDataParallel(model), and pass that"
     )
 
 
 def _refuse_arguments(comm, block, wire, way, **flags):
-    """What the library would refuse in the first backward()."""
+    """Refuses arguments that the library would refuse in the first backward()."""
     if comm is not None and not isinstance(comm, (Comm, Node)):
         raise TypeError(f"comm is a {type(comm).__name__}: want a winnow.Comm, a winnow.Node or None")
     if block is not None:
@@ -688,7 +688,7 @@ def _refuse_arguments(comm, block, wire, way, **flags):
 
 @contextlib.contextmanager
 def _as_only_hook(ddp):
-    """For a call of register_comm_hook(), which can be called once; and then before a job is joined, if DDP tells it."""
+    """Explains the error of a second register_comm_hook(), if possible before a job is joined."""
     once = "can only be called once"
     try:
         if getattr(ddp, "_comm_hooks", []):  # from torch 2.1 on
@@ -698,40 +698,40 @@ def _as_only_hook(ddp):
         if once not in str(error):
             raise
         raise RuntimeError(
-            "this model has a communication hook already, and attach() is one: leave register_comm_hook() out; "
-            "fp16_compress_wrapper(winnow.torch.hook) is registered without attach()"
+            "this model already has a communication hook, and attach() registers one: leave register_comm_hook() out; "
+            "register fp16_compress_wrapper(winnow.torch.hook) without attach()"
         ) from None
 
 
 def _refuse_parameters(ddp):
-    """What no bucket could carry is better refused before the first step."""
+    """Refuses parameters that no bucket can carry, before the first step."""
     for name, parameter in ddp.module.named_parameters():
         if parameter.device.type not in ("cpu", "cuda"):
             raise ValueError(
-                f"parameter {name} is on {parameter.device}: gradients can be on the CPU or on a "
-                "CUDA GPU; train there, or leave the hook out"
+                f"parameter {name} is on {parameter.device}: the hook only takes gradients on the CPU or on a "
+                "CUDA GPU"
             )
 
 
 def _refuse_difference(ddp, **mine):
-    """All ranks learn of one that differs."""
+    """Raises an error on all ranks if settings or weights differ."""
     weights = _weights(ddp)
     everyone = _exchange((mine, list(weights.values())), ddp.process_group)
     for rank, (other, values) in enumerate(everyone):
         for name, value in mine.items():
             if other[name] != value:
-                raise ValueError(f"{name} is {value} on this rank and {other[name]} on rank {rank}: want the same on all")
+                raise ValueError(f"{name} is {value} on this rank, but {other[name]} on rank {rank}: want the same on all")
         for (name, value), its in zip(weights.items(), values):
             if its != value:
                 raise ValueError(
                     f"parameter {name} has other values on rank {rank} than on this one: attach several models in the "
-                    "same order on all ranks, and load weights on all of them before that"
+                    "same order on all ranks, after loading the same weights on all of them"
                 )
 
 
 def _weights(ddp):
-    """Of each parameter that DDP has made equal on all ranks, by name: its first values, as a checksum. They tell a model
-    from another of the same shape."""
+    """Returns a checksum of the first values of each parameter that DDP has made equal on all ranks, by name. They
+    distinguish models of the same shape."""
     ignored = set(ddp.parameters_to_ignore)
     return {
         name: zlib.crc32(parameter.detach().flatten()[:_VALUES].cpu().view(torch.uint8).numpy())
@@ -741,7 +741,7 @@ def _weights(ddp):
 
 
 def _only_gpu(ddp, node):
-    """The GPU that all of a model is on, as nodes need it: that of `node`, if there is one already."""
+    """Returns the GPU that the whole model is on, as nodes need it. It must be that of `node` if that is given."""
     gpu = node.gpus[0] if node is not None else None
     for name, parameter in ddp.module.named_parameters():
         device = _cuda.device_of(parameter)
@@ -749,7 +749,7 @@ def _only_gpu(ddp, node):
         gpu = found if gpu is None else gpu
         if found is None or found != gpu:
             raise ValueError(
-                f"parameter {name} is on {parameter.device}: with nodes, the whole model is on the process's "
+                f"parameter {name} is on {parameter.device}: with nodes, the whole model must be on the process's "
                 + ("GPU" if gpu is None else f"GPU, which is {gpu}")
             )
     return gpu
@@ -757,9 +757,9 @@ def _only_gpu(ddp, node):
 
 def _refuse_tensor(tensor):
     if tensor.layout not in (torch.strided, torch.sparse_coo):
-        raise TypeError(f"a gradient is {tensor.layout}: it must be dense or COO")
+        raise TypeError(f"a gradient is {tensor.layout}: want a dense or COO tensor")
     if not tensor.is_floating_point():
-        raise TypeError(f"a gradient is {tensor.dtype}: its average needs a floating point type")
+        raise TypeError(f"a gradient is {tensor.dtype}: averages need a floating-point type")
 
 
 def __dir__():

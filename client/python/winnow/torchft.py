@@ -6,8 +6,8 @@
     manager = torchft.Manager(pg=winnow.torchft.ProcessGroupWinnow(), ...)
     ddp = torchft.DistributedDataParallel(manager, model)
 
-Each quorum is a membership of the job that WINNOW_JOB names (default "torchft"): whoever dies costs a step, and
-who comes back, or comes, is in the next quorum. What goes where is as in the backend "winnow".
+Each quorum is a membership of the job that WINNOW_JOB names (default "torchft"). A worker that dies costs a step, and
+a worker that joins is in the next quorum. Tensors travel as with the backend "winnow".
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProcessGroupWinnow(ProcessGroupWrapper):
         return "torchft-winnow"
 
     def abort(self, errored: bool = True) -> None:
-        """End what has not ended yet, on all members. ``configure()`` calls it before it forms another group."""
+        """End all operations, on all members. ``configure()`` calls it before it forms another group."""
         if errored and self._comm is not None:
             self._comm.abort("its process group was aborted")
         self._drop()
@@ -77,7 +77,7 @@ class ProcessGroupWinnow(ProcessGroupWrapper):
         return _group.ProcessGroupWinnow(store, rank, world_size, self._timeout, comm=self._comm)
 
     def _drawn(self, store, rank):
-        """A lighthouse that was restarted counts quorums anew, so rank 0 adds a random word."""
+        """Returns a name for the quorum. Rank 0 adds a random word, because a restarted lighthouse counts from 0 again."""
         if rank == 0:
             number = "" if self._quorum_id is None else self._quorum_id
             store.set("winnow-membership", f"{number}.{self._group_rank or 0}.{os.urandom(4).hex()}")

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# image.sh STEP - steps of an image's build, in /src, for the processor that the image is for: TARGETARCH
+#
+#   packages [GROUP..]   GROUP.. of packages.txt, and what it takes to build for a processor that the builder does not have
+#   deb                  the package: /src/winnow_VERSION_ARCH.deb
+#   root FOLDER FILE..   the root of an image that has these programs of the package, and nothing else
+#
+# A builder with another processor compiles across, so it need not run that processor's programs by itself.
+set -euo pipefail
+cd /src
+here=$(dpkg --print-architecture) CROSS=
+case ${TARGETARCH:-$here} in
+"$here") ;;
+arm64) CROSS=aarch64-linux-gnu ;;
+*)
+	echo "image.sh: cannot build for $TARGETARCH on $here" >&2
+	exit 1
+	;;
+esac
+export CROSS SYSROOT=${CROSS:+/src/build/$CROSS/root}
+case $1 in
+packages)
+	if [ -n "$CROSS" ]; then
+		docker/install-packages.sh cross
+		docker/arm64-root.sh "$SYSROOT" "${@:2}"
+	else
+		docker/install-packages.sh "${@:2}"
+	fi
+	;;
+deb)
+	make -j"$(nproc)" deb
+	mv "build/$CROSS"/winnow_*.deb .
+	;;
+root)
+	dpkg -x winnow_*.deb /stage
+	docker/closure.sh "$2" /stage "${@:3}"
+	;;
+esac
