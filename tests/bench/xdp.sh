@@ -109,7 +109,7 @@ part_nic() {
 	python3 tests/bench/cpu.py table "$raw" nic-udp-no-gro nic-udp-no-gro-checksum nic-udp-checksum nic-xdp
 }
 
-part_cost() {
+xdp_costs() {
 	local host switch others stats_were auth=--insecure-no-key job=(--dtype i32 --size "${COST_SIZE:-20M}" --density 1 --iters 20 --warmup 1)
 	echo
 	echo "## The program alone: ns a PUSH, in the kernel, without a device"
