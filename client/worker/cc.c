@@ -37,10 +37,12 @@ void cc_init(struct cc *cc, uint32_t start, uint32_t most, bool alone)
 	cc_window_set(cc, (uint64_t)start * CC_PARTS);
 }
 
-/* CONGESTION.md 2: "200 us, and the lesser of wait and bridge" */
+/* CONGESTION.md 2: "the lesser of wait and bridge, but at least 200 us" */
 uint64_t cc_allowed_us(const struct cc *cc, const struct cc_round *round)
 {
-	return CC_QUEUE_US + (round->wait_us < cc->bridge_us ? round->wait_us : cc->bridge_us);
+	uint64_t us = round->wait_us < cc->bridge_us ? round->wait_us : cc->bridge_us;
+
+	return us > CC_QUEUE_US ? us : CC_QUEUE_US;
 }
 
 /*

@@ -9,7 +9,7 @@
  * (algorithm 1).
  *
  * Ours: 200 us and 800 us, which suit the kernel's stamps. A wait for a CPU is bridged: where the paper keeps a second
- * window for hosts, what they wait is added to the target, until a queue of that length overflows; that is the bound by
+ * window for hosts, the target is as long as they wait, until a queue of that length overflows; that is the bound by
  * loss of BBR (draft-ietf-ccwg-bbr, inflight_longterm). A decrease by all that queues, not by what exceeds the target,
  * so that a flow that comes late gets its part within twenty round trips. Slow start until delay tells of a queue, as
  * HyStart++ has it (RFC 9406), and growth by a sixteenth while nothing queues, for ways of 100 ms. Loss alone shrinks

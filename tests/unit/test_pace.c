@@ -181,7 +181,7 @@ TEST(loss)
 /* What hosts wait may queue as well, up to 4 ms, so that a link has something to carry meanwhile; unless it overflows. */
 TEST(waits_are_bridged)
 {
-	static const uint64_t waits[][2] = {{0, 200}, {2000, 1200}, {8000, 4200}, {90000, 4200}};
+	static const uint64_t waits[][2] = {{0, 200}, {2000, 1000}, {8000, 4000}, {90000, 4000}};
 
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
 		uint64_t allowed_us = waits[i][1];
