@@ -40,7 +40,9 @@ void cc_init(struct cc *cc, uint32_t start, uint32_t most, bool alone)
 /* CONGESTION.md 2: "the lesser of wait and bridge, but at least 200 us" */
 uint64_t cc_allowed_us(const struct cc *cc, const struct cc_round *round)
 {
-	uint64_t us = round->wait_us < cc->bridge_us ? round->wait_us : cc->bridge_us;
+	/* CONGESTION.md 6: "its wait counts as 4 ms": datagrams that come in bursts take less of a CPU. */
+	uint64_t wait_us = cc->alone ? BRIDGE_US_MAX : round->wait_us;
+	uint64_t us = wait_us < cc->bridge_us ? wait_us : cc->bridge_us;
 
 	return us > CC_QUEUE_US ? us : CC_QUEUE_US;
 }
