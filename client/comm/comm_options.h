@@ -41,7 +41,7 @@
 	{"dscp", "NAME|0..63", OPTION_DSCP, &(c).dscp, "0", NULL, 0, 63, \
 	 "class of sent datagrams (DSCP): cs1, af21, ef, le .."}, \
 	{"network", "shared|private", OPTION_CHOICE, &(c).network, "shared", NULL, WINNOW_NETWORK_SHARED, \
-	 WINNOW_NETWORK_PRIVATE, "private: no one else uses it; queues grow, loss ends nothing"}
+	 WINNOW_NETWORK_PRIVATE, "private: no one else uses it; loss slows nothing, ends nothing"}
 
 /* Which worker of the job this is. */
 #define COMM_OPTIONS_RANK(c) \
