@@ -56,7 +56,7 @@ static bool has_loss(const struct cc_round *round)
 	return (round->lost > 0 || missed) && round->queued_us > CC_QUEUE_US;
 }
 
-/* CONGESTION.md 2: "each round it grows by a 4096th, and 1 us, up to 4 ms" */
+/* CONGESTION.md 2: "each round it grows by a 4096th of itself plus 1 us, up to 4 ms" */
 static void bridge_grow(struct cc *cc)
 {
 	cc->bridge_us += cc->bridge_us / 4096 + 1;
@@ -78,7 +78,7 @@ void cc_round_ends(struct cc *cc, const struct cc_round *round)
 		cc->algorithm->on_acked(cc, round);
 }
 
-/* CONGESTION.md 6: "Section 4 and both signs of loss do not apply then" */
+/* CONGESTION.md 6: "Section 4, but for what a loss is, and the two signs of loss do not apply then" */
 void cc_lost_much(struct cc *cc, uint32_t tenths)
 {
 	if (!cc->alone)
