@@ -15,12 +15,21 @@ void cc_window_set(struct cc *cc, uint64_t parts)
 	cc->window = cc->parts / CC_PARTS;
 }
 
+/* CONGESTION.md 3: "changes the limit, by half at most" */
+static uint32_t shrunk(uint32_t parts, uint64_t part, uint64_t whole)
+{
+	uint64_t cut = parts * part / whole;
+
+	return parts - (cut < parts / 2 ? (uint32_t)cut : parts / 2);
+}
+
+/* CONGESTION.md 4: "less what marks and the two signs of loss have taken from it meanwhile" */
 void cc_shrink(struct cc *cc, uint64_t part, uint64_t whole)
 {
-	uint64_t cut = cc->parts * part / whole;
-
 	cc->starting = false;
-	cc_window_set(cc, cc->parts - (cut < cc->parts / 2 ? cut : cc->parts / 2));
+	if (cc->mode.probing > 0)
+		cc->mode.parts = shrunk(cc->mode.parts, part, whole);
+	cc_window_set(cc, shrunk(cc->parts, part, whole));
 }
 
 void cc_init(struct cc *cc, uint32_t start, uint32_t most, bool alone)

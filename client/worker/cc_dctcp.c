@@ -18,5 +18,6 @@ void cc_dctcp_round(struct cc *cc, uint32_t marked)
 void cc_dctcp_marked(struct cc *cc, const struct cc_round *round)
 {
 	(void)round;
+	cc->recovering = false;
 	cc_shrink(cc, cc->alpha, 2048);
 }

@@ -46,6 +46,7 @@ static void queue_judge(struct cc *cc, const struct cc_round *round)
 	if (mode->parts == 0) {
 		mode->parts = cc->parts;
 		mode->queued_us = round->queued_us;
+		return;
 	}
 	/* CONGESTION.md 4: "has shrunk to a quarter of that, or is 2, and queued is still 1 ms" */
 	if (cc->parts > mode->parts / 4 && cc->window > cc->least)
