@@ -47,7 +47,7 @@ struct data_stats {
 	struct net_stats net;
 	uint64_t drops[WIRE_DROP_COUNT]; /* packets for no channel, and drops of ended jobs */
 	uint64_t unsent;                 /* datagrams given up because the network stayed full */
-	struct turn turn;                /* each thread's */
+	struct turn turn;                /* a thread's; last, because it is no sum */
 };
 
 /* data_open - opens the nets and starts the threads. Returns 0, or -errno with one line in `why`. */

@@ -35,6 +35,7 @@ void turn_ask(struct turn *out)
 	if (attr.sched_policy != SCHED_NORMAL && attr.sched_policy != SCHED_BATCH)
 		return;
 	attr.sched_runtime = SLICE_NS;
+	attr.sched_flags |= SCHED_FLAG_RESET_ON_FORK;
 	attr_set(&attr);
 	/* A second call, because one that asks for what may not be had changes nothing. */
 	attr.sched_nice = attr.sched_nice - NICE_STEPS > NICE_LEAST ? attr.sched_nice - NICE_STEPS

@@ -12,15 +12,15 @@
 #include <stdint.h>
 
 struct turn {
-	uint32_t
-		slice_us; /* 0: the kernel's own, because it is older than Linux 6.12, or does not let us. */
-	int32_t nice; /* -20 to 19; lower goes first. */
+	uint32_t slice_us; /* The kernel's own if it does not let us; 0: older than Linux 6.12. */
+	int32_t nice;      /* -20 to 19; lower goes first. */
 };
 
 /*
- * turn_ask - asks for slices of 100 us, the shortest that there are, and for a priority ten steps higher than it had,
- * which needs CAP_SYS_NICE or RLIMIT_NICE, for the calling thread. *out: what it has now. Threads of a real-time policy
- * keep that.
+ * turn_ask - asks, for the calling thread, for slices of 100 us, the shortest that there are, and for a priority ten
+ * steps higher than it had, which needs CAP_SYS_NICE or RLIMIT_NICE. Threads and processes that it starts later have the
+ * kernel's own slice, and no priority above the usual one. *out: what the thread has now. A thread whose policy is
+ * real-time or SCHED_IDLE keeps what it has.
  */
 void turn_ask(struct turn *out);
 

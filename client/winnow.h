@@ -245,8 +245,8 @@ struct winnow_config {
 	 */
 	uint32_t dscp;
 	/*
-	 * Whether others use the network (shared), or Winnow alone does (private). With private, queues may grow and
-	 * loss ends nothing. [WINNOW_NETWORK; shared]
+	 * Whether others use the network (shared), or Winnow alone does (private). With private, queues
+	 * may grow and loss ends nothing. [WINNOW_NETWORK; shared]
 	 */
 	enum winnow_network network;
 	/*

@@ -15,12 +15,21 @@ void cc_window_set(struct cc *cc, uint64_t parts)
 	cc->window = cc->parts / CC_PARTS;
 }
 
+/* CONGESTION.md 3: "changes the limit, by half at most" */
+static uint32_t shrunk(uint32_t parts, uint64_t part, uint64_t whole)
+{
+	uint64_t cut = parts * part / whole;
+
+	return parts - (cut < parts / 2 ? (uint32_t)cut : parts / 2);
+}
+
+/* CONGESTION.md 4: "less what marks and the two signs of loss have taken from it meanwhile" */
 void cc_shrink(struct cc *cc, uint64_t part, uint64_t whole)
 {
-	uint64_t cut = cc->parts * part / whole;
-
 	cc->starting = false;
-	cc_window_set(cc, cc->parts - (cut < cc->parts / 2 ? cut : cc->parts / 2));
+	if (cc->mode.probing > 0)
+		cc->mode.parts = shrunk(cc->mode.parts, part, whole);
+	cc_window_set(cc, shrunk(cc->parts, part, whole));
 }
 
 void cc_init(struct cc *cc, uint32_t start, uint32_t most, bool alone)
@@ -58,7 +67,7 @@ static bool has_loss(const struct cc_round *round)
 	return (round->lost > 0 || missed) && round->queued_us > CC_QUEUE_US;
 }
 
-/* CONGESTION.md 2: "each round it grows by a 4096th, and 1 us, up to 4 ms" */
+/* CONGESTION.md 2: "each round it grows by a 4096th of itself plus 1 us, up to 4 ms" */
 static void bridge_grow(struct cc *cc)
 {
 	cc->bridge_us += cc->bridge_us / 4096 + 1;
@@ -80,7 +89,7 @@ void cc_round_ends(struct cc *cc, const struct cc_round *round)
 		cc->algorithm->on_acked(cc, round);
 }
 
-/* CONGESTION.md 6: "Section 4 and both signs of loss do not apply then" */
+/* CONGESTION.md 6: "Section 4, but for what a loss is, and the two signs of loss do not apply then" */
 void cc_lost_much(struct cc *cc, uint32_t tenths)
 {
 	if (!cc->alone)

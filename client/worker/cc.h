@@ -9,8 +9,8 @@
  * cc.c         the window, and which event a round is
  *
  * The window moves once a round, which is a few round trips (pace.h). What a round has shown is one event, and an
- * algorithm is a table of functions for events. Each head says which of its constants are published and which are ours.
- * The window is the limit of CONGESTION.md. Pure, and no algorithm needs a clock that two hosts share.
+ * algorithm is a table of functions for events. The head of each file says which of its rules are published and which
+ * are ours. The window is the limit of CONGESTION.md. Pure, and no algorithm needs a clock that two hosts share.
  */
 #ifndef CLIENT_CC_H
 #define CLIENT_CC_H
@@ -45,8 +45,7 @@ extern const struct cc_algorithm cc_swift, cc_reno;
 
 /* The state of cc_mode.c. */
 struct cc_mode {
-	uint32_t
-		parts; /* The window when the queue became long, or at the probe; 0: it is not long. */
+	uint32_t parts;     /* The window when the queue became long, or a probe began; or 0. */
 	uint64_t queued_us; /* The queue at that time. */
 	uint64_t least_us;  /* The shortest queue since the last probe, while Reno answers. */
 	uint64_t seen_us;   /* The time at which it was seen. */
@@ -55,9 +54,8 @@ struct cc_mode {
 
 struct cc {
 	const struct cc_algorithm *algorithm;
-	uint32_t window; /* Packets that may be under way. */
-	uint32_t
-		parts; /* The same in parts of a packet, because it changes by a few of them at a time. */
+	uint32_t window;      /* Packets that may be under way. */
+	uint32_t parts;       /* The same in parts of a packet, which are what it changes by. */
 	uint32_t least, most; /* Packets. */
 	bool alone;           /* Nobody else uses the network. */
 	bool starting;        /* Slow start: there has been no sign of congestion yet. */
@@ -72,24 +70,24 @@ void cc_init(struct cc *cc, uint32_t start, uint32_t most, bool alone);
 /* cc_round_ends - the window answers what a round has shown. */
 void cc_round_ends(struct cc *cc, const struct cc_round *round);
 
-/* cc_lost_much - many packets were lost, or none is answered: `part` in 10 of the window goes, unless the network is ours alone. */
+/* cc_lost_much - many packets were lost, or none is answered: so many tenths go, unless nobody else uses the network. */
 void cc_lost_much(struct cc *cc, uint32_t tenths);
 
 /* ---- for the algorithms ---- */
 
 void cc_window_set(struct cc *cc, uint64_t parts);
 
-/* The queue that may be. */
+/* How long a queue may be. */
 uint64_t cc_allowed_us(const struct cc *cc, const struct cc_round *round);
 
-/* By part / whole of the window, and by half of it at most. Slow start ends. */
+/* Takes part / whole from the window, but half of it at most. Slow start ends. */
 void cc_shrink(struct cc *cc, uint64_t part, uint64_t whole);
 
 /* cc_dctcp.c: after each round; and one with marks. */
 void cc_dctcp_round(struct cc *cc, uint32_t marked);
 void cc_dctcp_marked(struct cc *cc, const struct cc_round *round);
 
-/* cc_mode.c: chooses the algorithm that answers this round. True: none, since a probe is under way. */
+/* cc_mode.c: chooses the algorithm that answers this round. True: none does, because a probe is under way. */
 bool cc_mode_round(struct cc *cc, const struct cc_round *round);
 
 #endif /* CLIENT_CC_H */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * cc_dctcp.c - the answer to marks: DCTCP, RFC 8257, section 3.3
+ * cc_dctcp.c - the answer to marks: DCTCP (RFC 8257, sections 3.3 and 4.2)
  *
- * The RFC's: alpha begins at 1 and moves by g = 1/16 of the difference each round; a round with marks takes alpha / 2 of
- * the window. Ours: alpha counts datagrams instead of bytes, in the direction with more marks, since RESULTs queue
- * because of this worker's PUSHes.
+ * The RFC's: alpha begins at 1 and moves by g = 1/16 of the difference each window; a window with marks shrinks by
+ * alpha / 2 of itself. Ours: a round, of a few round trips, takes the place of a window. Alpha counts datagrams instead of
+ * bytes, in the direction with more marks, since RESULTs queue because of this worker's PUSHes.
  */
 
 #include "client/worker/cc.h"
@@ -18,5 +18,6 @@ void cc_dctcp_round(struct cc *cc, uint32_t marked)
 void cc_dctcp_marked(struct cc *cc, const struct cc_round *round)
 {
 	(void)round;
+	cc->recovering = false;
 	cc_shrink(cc, cc->alpha, 2048);
 }

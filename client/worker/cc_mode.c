@@ -4,19 +4,20 @@
  *
  * TCP fills whatever queue there is, so a window that answers delay starves beside it. Copa (Arun and Balakrishnan,
  * "Copa: Practical Delay-Based Congestion Control for the Internet", NSDI 2018, section 2.2) looks whether the queue has
- * come near to empty of late, as it would if all others answered delay; if not, it competes as TCP does, and until it
- * has. Ours: a queue is long from 1 ms on, and somebody else's if it stays so although the window has shrunk to a quarter.
+ * been nearly empty in the last few round trips, as it would be if all others answered delay. If not, it competes as TCP
+ * does until the queue has been. Ours: a queue is long from 1 ms on, and others' if it stays so although the window has
+ * shrunk to a quarter.
  *
- * Windows that compete may take each other for TCP. BBR (draft-ietf-ccwg-bbr, ProbeRTT) makes room when it has not seen a
- * shorter way for ten seconds, and all who share a queue come to do so at the same time, because each sees the room that
- * another one makes. So does this, for three rounds: with a quarter of each window the queue is at most three
- * eighths of what it was, unless TCP is there.
+ * Windows that compete may take each other for TCP. A BBR flow (draft-ietf-ccwg-bbr, ProbeRTT) makes room for a moment
+ * when it has seen no shorter round trip for some seconds. All flows that share a queue come to do so at the same time,
+ * because each sees the room that another one makes. Ours: a quarter of the window, for three rounds. With a quarter of
+ * each window the queue is at most three eighths of what it was, unless TCP is there.
  */
 
 #include "client/worker/cc.h"
 
 #define LONG_US 1000
-#define PROBE_US 10000000 /* BBR's ProbeRTTInterval */
+#define PROBE_US 10000000 /* BBR's MinRTTFilterLen; its draft probes every 5 s */
 #define PROBE_ROUNDS 3
 
 static void mode_swift(struct cc *cc)
@@ -33,7 +34,7 @@ static void mode_reno(struct cc *cc, uint64_t queued_us, uint64_t now_us)
 	cc->recovering = false;
 }
 
-/* While Swift answers. CONGESTION.md 4: "When queued becomes 1 ms, the worker remembers its limit and queued" */
+/* While Swift answers. CONGESTION.md 4: "When queued reaches 1 ms, the worker remembers its limit and queued" */
 static void queue_judge(struct cc *cc, const struct cc_round *round)
 {
 	struct cc_mode *mode = &cc->mode;
@@ -45,11 +46,12 @@ static void queue_judge(struct cc *cc, const struct cc_round *round)
 	if (mode->parts == 0) {
 		mode->parts = cc->parts;
 		mode->queued_us = round->queued_us;
+		return;
 	}
-	/* CONGESTION.md 4: "When the limit has shrunk to a quarter of that, or to 2, and queued is still 1 ms" */
+	/* CONGESTION.md 4: "has shrunk to a quarter of that, or is 2, and queued is still 1 ms" */
 	if (cc->parts > mode->parts / 4 && cc->window > cc->least)
 		return;
-	/* CONGESTION.md 4: "if it is a quarter shorter, it was the worker's own" */
+	/* CONGESTION.md 4: "if queued is more than a quarter shorter than remembered" */
 	if (4 * round->queued_us < 3 * mode->queued_us)
 		mode->queued_us = round->queued_us;
 	else
@@ -57,8 +59,8 @@ static void queue_judge(struct cc *cc, const struct cc_round *round)
 }
 
 /*
- * While Reno answers: true if a probe takes this round. CONGESTION.md 4: "When a worker has seen no shorter queued for
- * 10 s, it takes a quarter of its limit for three rounds (ProbeRTT of BBR)".
+ * While Reno answers: true if a probe takes this round. CONGESTION.md 4: "a worker that has seen no shorter queued for
+ * 10 s takes a quarter of its limit for three rounds".
  */
 static bool probe_round(struct cc *cc, const struct cc_round *round)
 {
@@ -79,7 +81,7 @@ static bool probe_round(struct cc *cc, const struct cc_round *round)
 	}
 	if (--mode->probing > 0)
 		return true;
-	/* CONGESTION.md 4: "at most three eighths of what it was, it was that of workers: delay counts again" */
+	/* CONGESTION.md 4: "at most three eighths of what it was, the queue was that of workers" */
 	if (8 * round->queued_us <= 3 * mode->queued_us)
 		mode_swift(cc);
 	else
@@ -91,7 +93,7 @@ bool cc_mode_round(struct cc *cc, const struct cc_round *round)
 {
 	if (cc->alone)
 		return false;
-	/* CONGESTION.md 4: "Then delay does not count, until queued is not above allowed" */
+	/* CONGESTION.md 4: "Delay then does not count until queued is not above allowed" */
 	if (cc->algorithm == &cc_reno && round->queued_us <= cc_allowed_us(cc, round))
 		mode_swift(cc);
 	if (cc->algorithm == &cc_reno)

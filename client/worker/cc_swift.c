@@ -3,17 +3,17 @@
  * cc_swift.c - the answer to delay: Swift (Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in
  * the Datacenter", SIGCOMM 2020)
  *
- * The paper's: delay is the network's alone, between the stamps of both hosts, and hosts' waits are kept apart (3.2);
- * the target grows with 1 / sqrt(window), so that flows that share a queue come to equal windows (3.5); the window
+ * The paper's: delay is the network's alone, between the stamps of both hosts, and hosts' waits are kept apart (3.1 and
+ * 3.3); the target grows with 1 / sqrt(window), so that flows that share a queue come to equal windows (3.5); the window
  * grows by a packet a round trip below the target, and shrinks in proportion to the delay beyond it, by half at most
- * (algorithm 1).
+ * (3.2, algorithm 1).
  *
  * Ours: 200 us and 800 us, which suit the kernel's stamps. A wait for a CPU is bridged: where the paper keeps a second
- * window for hosts, the target is as long as they wait, until a queue of that length overflows; that is the bound by
- * loss of BBR (draft-ietf-ccwg-bbr, inflight_longterm). A decrease by all that queues, not by what exceeds the target,
- * so that a flow that comes late gets its part within twenty round trips. Slow start until delay tells of a queue, as
- * HyStart++ has it (RFC 9406), and growth by a sixteenth while nothing queues, for ways of 100 ms. Loss alone shrinks
- * nothing, because it may be chance.
+ * window for hosts, the target is as long as they wait, until a queue of that length overflows; a bound that follows from
+ * loss is also in BBR (draft-ietf-ccwg-bbr, inflight_longterm). The window shrinks by all that queues, not by what
+ * exceeds the target, so that a flow that comes late gets its part within twenty round trips. Slow start lasts until
+ * delay tells of a queue, as in HyStart++ (RFC 9406). While nothing queues the window grows by a sixteenth, for ways of
+ * 100 ms. Where the paper's window shrinks for a loss, ours does not, because the loss may be chance.
  */
 
 #include "client/worker/cc.h"
@@ -21,7 +21,7 @@
 #define SPREAD_US 800 /* more for a window of 1, half of that for one of 4 */
 #define ROOT_OF_PARTS 16
 
-/* CONGESTION.md 2: "allowed, and 800 us divided by the square root of the limit" */
+/* CONGESTION.md 2: "allowed plus 800 us divided by the square root of the limit" */
 static uint64_t target_us(const struct cc *cc, const struct cc_round *round)
 {
 	uint64_t root = 1;
@@ -31,10 +31,7 @@ static uint64_t target_us(const struct cc *cc, const struct cc_round *round)
 	return cc_allowed_us(cc, round) + SPREAD_US * ROOT_OF_PARTS / root;
 }
 
-/*
- * CONGESTION.md 3: "grows: by a sixteenth, at least 1, while queued is below 100 us; else by 1, and doubling
- * has ended"
- */
+/* CONGESTION.md 3: "grows: by a sixteenth, at least 1, while queued is below 100 us; else by 1" */
 static void swift_grow(struct cc *cc, const struct cc_round *round, bool little)
 {
 	uint32_t part = little ? cc->parts / 16 : 0;

@@ -9,8 +9,8 @@
 #define ROUND_SAMPLES_MIN 3
 #define MEASURE_US_MIN 500
 #define MEASURE_US_MAX 10000
-#define LOSS_ROUND_PACKETS                                                                         \
-	256 /* CONGESTION.md 3: "if of 256 PUSHes in succession more than a tenth was listed" */
+/* CONGESTION.md 3: "if of 256 PUSHes in succession more than a tenth was listed" */
+#define LOSS_ROUND_PACKETS 256
 #define LOSS_TENTH 10
 
 static void round_begin(struct pace *pace, uint64_t now_us)

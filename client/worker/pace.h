@@ -35,9 +35,8 @@ struct pace {
 	struct rtt rtt;
 	struct cc cc;
 	struct pace_round round;
-	struct pace_count
-		pushes; /* Of these were lost: loss has rounds of its own, of many packets. */
-	uint32_t marked_total; /* Datagrams of ours that came marked, as last told. */
+	struct pace_count pushes; /* Of these were lost. Loss has longer rounds of its own. */
+	uint32_t marked_total;    /* Datagrams of ours that came marked, as last told. */
 };
 
 struct pace_config {

@@ -313,6 +313,56 @@ TEST(look)
 	assert_in_range(pace.cc.window, 4, 6); /* as usual */
 }
 
+/* The least limit there is: a queue must be long in two rounds, and ends doubling before. */
+TEST(contended_at_least)
+{
+	now_us = 1000;
+	pace_begin(2, 2);
+	round_of(100);
+	assert_true(pace.cc.starting);
+	round_of(2100);
+	assert_false(pace.cc.starting);
+	assert_true(pace.cc.algorithm == &cc_swift);
+	round_of(2100);
+	assert_true(pace.cc.algorithm == &cc_reno);
+}
+
+/* A round that was marked is none with a loss: the next loss counts again. */
+TEST(contended_marked)
+{
+	uint32_t before;
+
+	grown_to_64(200);
+	while (pace.cc.algorithm == &cc_swift)
+		round_of(20000);
+	pace_lost(&pace, 1);
+	round_of(20000);
+	pace_marked(&pace, 1);
+	round_of(20000);
+	before = pace.cc.parts;
+	pace_lost(&pace, 1);
+	round_of(20000);
+	assert_int_equal(pace.cc.parts, before - before * 3 / 10);
+}
+
+/* What marks and silence take while a look is under way stays taken, and a marked round is none of the three. */
+TEST(look_marked)
+{
+	const uint32_t parts = 64 * CC_PARTS;
+	uint32_t marked;
+
+	contended_at_look();
+	pace_marked(&pace, 1);
+	round_of(20000);
+	assert_int_equal(pace.cc.mode.probing, 1);
+	marked = parts - parts * pace.cc.alpha / 2048;
+	assert_in_range(marked, parts / 2, parts - CC_PARTS);
+	pace_unanswered(&pace);
+	round_of(12000);
+	assert_true(pace.cc.algorithm == &cc_reno);
+	assert_int_equal(pace.cc.parts, marked - marked / 2);
+}
+
 /* Nobody else fills a queue on a private network, and loss is chance there, or a host's. */
 TEST(private)
 {

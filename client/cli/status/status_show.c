@@ -307,9 +307,8 @@ static void show_head(const struct status_target *target, FILE *out)
 	}
 	line_print(
 		out,
-		"%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s%s, %u job%s, %sB of %sB "
-		"for "
-		"slots",
+		"%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s%s, %u job%s, "
+		"%sB of %sB for slots",
 		target->address, status_health_names[target->health],
 		report_text(report, "version"), text_age(report_number(report, "uptime_s"), CELL),
 		report_text(report, "datapath"), report_text(report, "isa"), threads,
