@@ -377,7 +377,7 @@ TEST(private)
 	}
 	pace_unanswered(&pace);
 	assert_int_equal(pace.cc.window, 64);
-	round_of(100); /* nothing queues: it was chance */
+	round_of(100);        /* nothing queues: it was chance */
 	round_of(100 + 4000); /* datagrams that come in bursts take less of a CPU */
 	assert_int_equal(pace.cc.window, 64);
 	for (int i = 0; i < 6; i++)
