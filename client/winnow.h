@@ -354,9 +354,9 @@ struct winnow_stats {
 	 * The paths to the aggregators; see docs/network.md, "Share a network". Round trips are 0 until the first has
 	 * been measured. retransmits / sent_packets estimates the loss of what is sent.
 	 */
-	uint32_t rtt_us;       /* The smoothed round trip of the slowest channel. */
-	uint32_t rtt_least_us; /* The shortest round trip of all channels, in the network alone. */
-	uint64_t sent_marked;  /* Sent packets that a queue has marked (ECN). */
+	uint32_t rtt_us;          /* The smoothed round trip of the slowest channel. */
+	uint32_t rtt_least_us;    /* The shortest of the last 10 to 20 s, in the network alone. */
+	uint64_t sent_marked;     /* Sent packets that a queue has marked (ECN). */
 	uint64_t received_marked; /* Received packets that a queue has marked (ECN). */
 	uint64_t received_lost;   /* Packets that did not come and were asked for. */
 	uint64_t held_window_us;  /* How long window_now kept a channel from sending, on average. */

@@ -84,7 +84,9 @@ const struct http_number http_worker_numbers[] = {
 	{NUMBER_SECONDS, OF_WORKER(seen.rtt_us), "rtt_s", "worker_rtt_seconds", "",
          "Smoothed round trip between this worker and the aggregator, on its slowest channel."},
 	{NUMBER_SECONDS, OF_WORKER(seen.rtt_least_us), "rtt_least_s", "worker_rtt_least_seconds",
-         "", "The shortest round trip so far; any longer one includes waiting in queues."},
+         "",
+         "The shortest round trip of the last 10 to 20 s; any longer one includes waiting in "
+         "queues."},
 	{NUMBER_GAUGE, OF_WORKER(seen.frames), "window", "worker_window_frames", "",
          "Frames that this worker may now have in flight, on all channels."},
 	{NUMBER_TIME, OF_WORKER(seen.held_window_us), "held_window_s", "worker_held_seconds_total",

@@ -88,7 +88,7 @@ static bool is_unsure(const struct pace *pace)
 
 void pace_rtt(struct pace *pace, uint64_t rtt_us, uint64_t way_us, uint64_t now_us)
 {
-	rtt_take(&pace->rtt, rtt_us, way_us);
+	rtt_take(&pace->rtt, rtt_us, way_us, now_us);
 	if (now_us - rtt_us < pace->round.start_us)
 		return;
 	if (way_us < pace->round.least_us)

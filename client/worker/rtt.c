@@ -3,11 +3,12 @@
 
 #include "client/worker/rtt.h"
 
+#define BEST_US 10000000  /* BBR's MinRTTFilterLen (draft-ietf-ccwg-bbr) */
 #define SILENCE_PROBES 32 /* In silence a worker asks at least this often, in probe times. */
 
 void rtt_init(struct rtt *rtt)
 {
-	*rtt = (struct rtt){.best_us = UINT64_MAX};
+	*rtt = (struct rtt){.best_us = UINT64_MAX, .span_best_us = UINT64_MAX};
 }
 
 /* RFC 6298, section 2: the gains are an eighth and a quarter. */
@@ -27,13 +28,26 @@ static void smooth(struct rtt *rtt, uint64_t rtt_us)
 		rtt->srtt_us = 1;
 }
 
-void rtt_take(struct rtt *rtt, uint64_t rtt_us, uint64_t way_us)
+/* CONGESTION.md 2: "the least way in this span of 10 s and in the one before" */
+static void best_take(struct rtt *rtt, uint64_t way_us, uint64_t now_us)
+{
+	if (now_us >= rtt->span_until_us) {
+		rtt->best_us = rtt->span_best_us;
+		rtt->span_best_us = UINT64_MAX;
+		rtt->span_until_us = now_us + BEST_US;
+	}
+	if (way_us < rtt->span_best_us)
+		rtt->span_best_us = way_us;
+	if (way_us < rtt->best_us)
+		rtt->best_us = way_us;
+}
+
+void rtt_take(struct rtt *rtt, uint64_t rtt_us, uint64_t way_us, uint64_t now_us)
 {
 	uint64_t wait_us = rtt_us - way_us;
 
 	smooth(rtt, rtt_us);
-	if (way_us < rtt->best_us)
-		rtt->best_us = way_us;
+	best_take(rtt, way_us, now_us);
 	/* CONGESTION.md 2: "moves by half of the difference when it rises, and by a 64th when it falls" */
 	if (wait_us > rtt->wait_us)
 		rtt->wait_us += (wait_us - rtt->wait_us) / 2;

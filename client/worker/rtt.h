@@ -19,14 +19,16 @@
 struct rtt {
 	uint64_t srtt_us; /* It is 0 before the first sample. */
 	uint64_t rttvar_us;
-	uint64_t best_us; /* The shortest way ever. */
-	uint64_t wait_us; /* What hosts let datagrams wait: near the longest of late. */
+	uint64_t best_us; /* The shortest way in this span of time, and in the one before. */
+	uint64_t span_best_us,
+		span_until_us; /* The shortest way in this span alone, and its end. */
+	uint64_t wait_us;      /* What hosts let datagrams wait: near the longest of late. */
 };
 
 void rtt_init(struct rtt *rtt);
 
 /* A round trip was measured, of which `way_us` were spent in the network. */
-void rtt_take(struct rtt *rtt, uint64_t rtt_us, uint64_t way_us);
+void rtt_take(struct rtt *rtt, uint64_t rtt_us, uint64_t way_us, uint64_t now_us);
 
 /* 10.1: "The probe time is RFC 6298's srtt + 4*rttvar, and late, at most 400 ms; 20 ms before the first measurement" */
 uint64_t rtt_probe_us(const struct rtt *rtt);

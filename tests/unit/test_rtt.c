@@ -9,7 +9,7 @@ static struct rtt rtt; /* the test's */
 static void rtts(uint32_t count, uint64_t us)
 {
 	while (count-- > 0)
-		rtt_take(&rtt, us, us);
+		rtt_take(&rtt, us, us, 1);
 }
 
 /* RFC 6298 with shifts of integers, written down by hand. */
@@ -55,16 +55,38 @@ TEST(silence)
 TEST(waits)
 {
 	rtt_init(&rtt);
-	rtt_take(&rtt, 2100, 100);
+	rtt_take(&rtt, 2100, 100, 1);
 	assert_int_equal(rtt.wait_us, 1000);
-	rtt_take(&rtt, 2100, 90);
+	rtt_take(&rtt, 2100, 90, 1);
 	assert_int_equal(rtt.wait_us, 1505);
-	rtt_take(&rtt, 100, 100);
+	rtt_take(&rtt, 100, 100, 1);
 	assert_int_equal(rtt.wait_us, 1505 - 23);
 	assert_int_equal(rtt.best_us, 90);
 	for (int i = 0; i < 1000; i++)
-		rtt_take(&rtt, i % 4 == 0 ? 1100 : 100, 100);
+		rtt_take(&rtt, i % 4 == 0 ? 1100 : 100, 100, 1);
 	assert_in_range(rtt.wait_us, 900, 1000);
 	rtts(300, 100);
 	assert_in_range(rtt.wait_us, 0, 64);
+}
+
+/* Ways may become longer: the shortest one is forgotten after ten to twenty seconds. */
+TEST(shortest_way)
+{
+	const uint64_t s = 1000000;
+
+	rtt_init(&rtt);
+	rtt_take(&rtt, 100, 100, s);
+	rtt_take(&rtt, 600, 600, 11 * s - 1);
+	assert_int_equal(rtt.best_us, 100);
+	rtt_take(&rtt, 700, 700, 11 * s);
+	assert_int_equal(rtt.best_us, 100);
+	rtt_take(&rtt, 600, 600, 21 * s - 1);
+	assert_int_equal(rtt.best_us, 100);
+	rtt_take(&rtt, 700, 700, 21 * s);
+	assert_int_equal(rtt.best_us, 600);
+	rtt_take(&rtt, 50, 50, 21 * s + 1);
+	assert_int_equal(rtt.best_us, 50);
+	rtt_take(&rtt, 900, 900,
+	         60 * s); /* after a pause nothing is forgotten that has no successor */
+	assert_int_equal(rtt.best_us, 50);
 }

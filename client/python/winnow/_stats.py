@@ -66,7 +66,7 @@ class CommStats(NamedTuple):
         window_now: Frames that may be outstanding now, on all channels together.
         pinned_bytes: Page-locked bytes of the host's memory, for tensors on GPUs.
         rtt_us: Smoothed round-trip time of the slowest channel, in microseconds.
-        rtt_least_us: The shortest round-trip time ever, of all channels, in microseconds; in the network alone.
+        rtt_least_us: The shortest round-trip time of the last 10 to 20 seconds, of all channels, in microseconds; in the network alone.
         sent_marked, received_marked: Packets that a queue has marked (ECN).
         received_lost: Packets that did not come and were asked for.
         held_window_us: How long ``window_now`` kept a channel from sending, on average, in microseconds.
