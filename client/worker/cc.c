@@ -77,13 +77,10 @@ static void bridge_grow(struct cc *cc)
 
 void cc_round_ends(struct cc *cc, const struct cc_round *round)
 {
-	cc_dctcp_round(cc, round->marked);
 	bridge_grow(cc);
-	if (round->marked > 0)
-		cc->algorithm->on_marked(cc, round);
-	else if (cc_mode_round(cc, round))
+	if (cc_dctcp_round(cc, round->marked) || cc_mode_round(cc, round))
 		return;
-	else if (has_loss(round))
+	if (has_loss(round))
 		cc->algorithm->on_lost(cc, round);
 	else
 		cc->algorithm->on_acked(cc, round);

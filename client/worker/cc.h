@@ -9,7 +9,7 @@
  * cc.c         the window, and which event a round is
  *
  * The window moves once a round, which is a few round trips (pace.h). What a round has shown is one event, and an
- * algorithm is a table of functions for events. The head of each file says which of its rules are published and which
+ * algorithm is a table of functions for events; marks are an event that DCTCP answers beside either of the others. The head of each file says which of its rules are published and which
  * are ours. The window is the limit of CONGESTION.md. Pure, and no algorithm needs a clock that two hosts share.
  */
 #ifndef CLIENT_CC_H
@@ -38,7 +38,6 @@ struct cc;
 struct cc_algorithm {
 	void (*on_acked)(struct cc *cc, const struct cc_round *round);
 	void (*on_lost)(struct cc *cc, const struct cc_round *round); /* while something queued */
-	void (*on_marked)(struct cc *cc, const struct cc_round *round);
 };
 
 extern const struct cc_algorithm cc_swift, cc_reno;
@@ -83,9 +82,8 @@ uint64_t cc_allowed_us(const struct cc *cc, const struct cc_round *round);
 /* Takes part / whole from the window, but half of it at most. Slow start ends. */
 void cc_shrink(struct cc *cc, uint64_t part, uint64_t whole);
 
-/* cc_dctcp.c: after each round; and one with marks. */
-void cc_dctcp_round(struct cc *cc, uint32_t marked);
-void cc_dctcp_marked(struct cc *cc, const struct cc_round *round);
+/* cc_dctcp.c: after each round. True: marks have shrunk the window, and no other algorithm answers. */
+bool cc_dctcp_round(struct cc *cc, uint32_t marked);
 
 /* cc_mode.c: chooses the algorithm that answers this round. True: none does, because a probe is under way. */
 bool cc_mode_round(struct cc *cc, const struct cc_round *round);

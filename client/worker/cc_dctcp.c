@@ -10,14 +10,12 @@
 #include "client/worker/cc.h"
 
 /* CONGESTION.md 2: "a mean that begins at 1 and moves by a sixteenth of the difference each round" */
-void cc_dctcp_round(struct cc *cc, uint32_t marked)
+bool cc_dctcp_round(struct cc *cc, uint32_t marked)
 {
 	cc->alpha = (15 * cc->alpha + marked + 15) / 16;
-}
-
-void cc_dctcp_marked(struct cc *cc, const struct cc_round *round)
-{
-	(void)round;
+	if (marked == 0)
+		return false;
 	cc->recovering = false;
 	cc_shrink(cc, cc->alpha, 2048);
+	return true;
 }

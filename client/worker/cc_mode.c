@@ -5,8 +5,8 @@
  * TCP fills whatever queue there is, so a window that answers delay starves beside it. Copa (Arun and Balakrishnan,
  * "Copa: Practical Delay-Based Congestion Control for the Internet", NSDI 2018, section 2.2) looks whether the queue has
  * been nearly empty in the last few round trips, as it would be if all others answered delay. If not, it competes as TCP
- * does until the queue has been. Ours: a queue is long from 1 ms on, and others' if it stays so although the window has
- * shrunk to a quarter.
+ * does until the queue has been. Ours: a queue is long from 1 ms on, if it is longer than allowed. It is others' if it
+ * stays long although the window has shrunk to a quarter.
  *
  * Windows that compete may take each other for TCP. A BBR flow (draft-ietf-ccwg-bbr, ProbeRTT) makes room for a moment
  * when it has seen no shorter round trip for some seconds. All flows that share a queue come to do so at the same time,
@@ -34,12 +34,12 @@ static void mode_reno(struct cc *cc, uint64_t queued_us, uint64_t now_us)
 	cc->recovering = false;
 }
 
-/* While Swift answers. CONGESTION.md 4: "When queued reaches 1 ms, the worker remembers its limit and queued" */
+/* While Swift answers. CONGESTION.md 4: "A queue is long if queued is 1 ms or more, and above allowed" */
 static void queue_judge(struct cc *cc, const struct cc_round *round)
 {
 	struct cc_mode *mode = &cc->mode;
 
-	if (round->queued_us < LONG_US) {
+	if (round->queued_us < LONG_US || round->queued_us <= cc_allowed_us(cc, round)) {
 		mode->parts = 0;
 		return;
 	}
@@ -48,7 +48,7 @@ static void queue_judge(struct cc *cc, const struct cc_round *round)
 		mode->queued_us = round->queued_us;
 		return;
 	}
-	/* CONGESTION.md 4: "has shrunk to a quarter of that, or is 2, and queued is still 1 ms" */
+	/* CONGESTION.md 4: "has shrunk to a quarter of that, or is 2, and the queue is still long" */
 	if (cc->parts > mode->parts / 4 && cc->window > cc->least)
 		return;
 	/* CONGESTION.md 4: "if queued is more than a quarter shorter than remembered" */
@@ -82,11 +82,12 @@ static bool probe_round(struct cc *cc, const struct cc_round *round)
 	if (--mode->probing > 0)
 		return true;
 	/* CONGESTION.md 4: "at most three eighths of what it was, the queue was that of workers" */
-	if (8 * round->queued_us <= 3 * mode->queued_us)
+	if (8 * round->queued_us <= 3 * mode->queued_us) {
 		mode_swift(cc);
-	else
-		mode_reno(cc, round->queued_us, round->now_us);
-	return cc->algorithm == &cc_reno;
+		return false;
+	}
+	mode_reno(cc, round->queued_us, round->now_us);
+	return true;
 }
 
 bool cc_mode_round(struct cc *cc, const struct cc_round *round)

@@ -29,4 +29,4 @@ static void reno_lost(struct cc *cc, const struct cc_round *round)
 	cc->recovering = !cc->recovering;
 }
 
-const struct cc_algorithm cc_reno = {reno_acked, reno_lost, cc_dctcp_marked};
+const struct cc_algorithm cc_reno = {reno_acked, reno_lost};

@@ -60,4 +60,4 @@ static void swift_lost(struct cc *cc, const struct cc_round *round)
 	swift_acked(cc, round);
 }
 
-const struct cc_algorithm cc_swift = {swift_acked, swift_lost, cc_dctcp_marked};
+const struct cc_algorithm cc_swift = {swift_acked, swift_lost};

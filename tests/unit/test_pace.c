@@ -283,6 +283,19 @@ TEST(contended)
 	assert_in_range(pace.cc.window, 2, 16);
 }
 
+/* A queue that bridges waits of more than a millisecond is nobody else's. */
+TEST(bridges_are_ours)
+{
+	grown_to_64(64);
+	for (int i = 0; i < 40; i++) {
+		pace.rtt.wait_us = 4000;
+		round_of(100 + 3500);
+		assert_true(pace.cc.algorithm == &cc_swift);
+	}
+	assert_int_equal(pace.cc.mode.parts, 0);
+	assert_int_equal(pace.cc.window, 64);
+}
+
 /* A window that answers loss alone, when it has seen no shorter queue for ten seconds. */
 static void contended_at_look(void)
 {
