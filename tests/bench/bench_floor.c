@@ -24,17 +24,17 @@ static double cpu_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* Eight sums, so that additions do not wait for each other. */
+/* Eight words at a time, so that no operation waits for the one before. */
 static uint64_t read_all(const uint64_t *words, size_t count)
 {
-	uint64_t sums[8] = {0}, sum = 0;
+	uint64_t seen[8] = {0}, all = 0;
 
 	for (size_t i = 0; i + 8 <= count; i += 8)
 		for (size_t k = 0; k < 8; k++)
-			sums[k] |= words[i + k];
+			seen[k] |= words[i + k];
 	for (size_t k = 0; k < 8; k++)
-		sum |= sums[k];
-	return sum;
+		all |= seen[k];
+	return all;
 }
 
 static int ascending(const void *a, const void *b)

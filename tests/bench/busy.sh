@@ -35,7 +35,10 @@ busy_row() { # spinning
 import json, pathlib, statistics, sys
 raw, spinning = pathlib.Path(sys.argv[1]), sys.argv[2]
 def runs(name):
-    return [json.loads(f.read_text()) for f in raw.glob(f"busy-{spinning}-{name}.*.json")]
+    found = [json.loads(f.read_text()) for f in raw.glob(f"busy-{spinning}-{name}.*.json")]
+    if any(r["errors"] for r in found):
+        sys.exit(f"bench: results of {name} beside {spinning} processes are wrong")
+    return found
 def ratios(name):
     each = sorted(r["time_us"]["median"] / r["bound_us"] for r in runs(name))
     return f"{statistics.median(each):6.2f} ({each[0]:.2f} to {each[-1]:.2f})"
