@@ -24,9 +24,12 @@ void offload_close(struct offload *offload);
  * channels are not shared. Shared ones continue through user space, where all their packets arrive.
  */
 bool offload_lost(struct offload *offload);
-bool offload_works(const struct offload *offload);
+bool offload_works(const struct offload *offload); /* any thread */
 
-/* "native", "generic: " and why; "no" for NULL, "no: " and why when lost. As long as `offload`. */
+/*
+ * offload_describe - "native", or "generic: " and why; "no" for NULL, "no: " and why when lost. The
+ * text lasts as long as `offload`. Any thread may call it.
+ */
 const char *offload_describe(const struct offload *offload);
 
 /*
