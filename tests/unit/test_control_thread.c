@@ -94,6 +94,41 @@ TEST_BETWEEN(stalls, begin, end)
 	report_stall(9); /* after */
 }
 
+static void report_slow(uint16_t id)
+{
+	const struct report report = {
+		.kind = REPORT_TROUBLE,
+		.id = id,
+		.trouble = {.kind = JOBS_SLOW, .count = 2000u + id},
+	};
+
+	reports_put(&reports, &report);
+}
+
+static void slow_and_end(void)
+{
+	if (notes.ticks == 2)
+		report_slow(7);
+	if (notes.ticks == 4) {
+		assert_int_equal(notes.troubles, 1);
+		notes.device_is_gone = true;
+		report_slow(7);
+		report_trouble(7);
+	}
+	if (notes.ticks == 6) {
+		assert_int_equal(notes.troubles, 2);
+		raise(SIGTERM);
+	}
+}
+
+/* Without a device the kernel adds nothing, whatever the workers do. */
+TEST_BETWEEN(device_gone, begin, end)
+{
+	open_control();
+	run_control(slow_and_end);
+	close_control();
+}
+
 static void lose_port(void)
 {
 	struct report report = {.kind = REPORT_LOST};

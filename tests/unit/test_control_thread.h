@@ -22,7 +22,7 @@
 
 static struct {
 	struct jobs_ports ports; /* what jobs.c was given */
-	uint32_t ticks, connection_ticks, stalls, troubles, drains, keys_set, stops, looks;
+	uint32_t ticks, connection_ticks, stalls, troubles, drains, keys_set, stops;
 	bool fresh;
 	uint32_t copies;
 	pthread_t http_thread; /* that http_close() waits for, */
@@ -41,7 +41,6 @@ static struct {
 	bool connected;
 	int jobs_err, listen_err, http_err, attach_err;
 	bool device_is_gone;
-	uint32_t device_lost; /* times that it was asked for since */
 	void (*on_tick)(void);
 } notes;
 
@@ -217,7 +216,6 @@ void data_detach(void *data, uint16_t id)
 
 void data_await(struct data *data)
 {
-	notes.looks++;
 }
 
 const char *offload_share(void *offload, const struct jobs_channel *channel,
@@ -229,7 +227,7 @@ const char *offload_share(void *offload, const struct jobs_channel *channel,
 
 bool offload_lost(struct offload *offload)
 {
-	return notes.device_is_gone && !notes.device_lost++;
+	return notes.device_is_gone;
 }
 
 bool offload_works(const struct offload *offload)
