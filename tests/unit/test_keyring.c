@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_control_keys.c - the control thread reads the key file again on SIGHUP, and makes keys beside its loop */
+/* test_keyring.c - the control thread reads the key file again on SIGHUP, and keys are made beside its loop */
 
 #include "tests/unit/test_control_thread.h"
 
