@@ -383,8 +383,9 @@ static void *nothing(void *context)
 }
 
 /*
- * libuv ends the process without a word if the system refuses it the pipe of its first loop or the thread of its pool.
- * So this function asks for the same before that, to have the reason. Returns 0, or -errno.
+ * libuv ends the process without a word if the system refuses it the pipe of its first loop or the
+ * thread of its pool. So this function asks for the same before that, to have the reason. Returns
+ * 0, or -errno.
  */
 static int loop_init(uv_loop_t *loop)
 {
