@@ -3,17 +3,38 @@
 
 #include "tests/unit/test_connections.h"
 
+#include <sys/syscall.h>
+
 #include "aggregator/log.h"
 
 /* ---- the log ---- */
 
 static uint32_t shortages_said;
+static char shortage[128]; /* what was said last */
 
 void log_event(const char *level, const char *name, const struct log_field fields[],
                const char *format, ...)
 {
-	if (strcmp(name, "no_descriptors") == 0)
-		shortages_said++;
+	va_list args;
+
+	if (strcmp(name, "no_descriptors") != 0)
+		return;
+	shortages_said++;
+	va_start(args, format);
+	vsnprintf(shortage, sizeof(shortage), format, args);
+	va_end(args);
+}
+
+/* ---- a system that may be short of something else than descriptors ---- */
+
+static int accept_errno; /* 0: it is not */
+
+int accept4(int fd, __SOCKADDR_ARG from, socklen_t *size, int flags)
+{
+	if (accept_errno == 0)
+		return (int)syscall(SYS_accept4, fd, from.__sockaddr__, size, flags);
+	errno = accept_errno;
+	return -1;
 }
 
 /* ---- lines ---- */
@@ -353,6 +374,7 @@ TEST_BETWEEN(shortages_are_said, begin, end)
 	shortages_said = 0;
 	dial_by(&fd, 1);
 	UNTIL(shortages_said == 1);
+	assert_non_null(strstr(shortage, ": Too many open files; raise ulimit -n"));
 	still_ns = uv_hrtime();
 	for (uint32_t i = 0; i < 3; i++) {
 		still_ns += UINT64_C(50000000000);
@@ -364,6 +386,21 @@ TEST_BETWEEN(shortages_are_said, begin, end)
 	assert_int_equal(shortages_said, 2);
 	still_ns = 0;
 	setrlimit(RLIMIT_NOFILE, &before);
+	UNTIL(peer_count == 1);
+	close(fd);
+}
+
+/* A higher limit helps against no other shortage. */
+TEST_BETWEEN(other_shortages, begin, end)
+{
+	int fd;
+
+	shortages_said = 0;
+	accept_errno = ENFILE;
+	fd = dial(&address, 1);
+	UNTIL(shortages_said == 1);
+	accept_errno = 0;
+	assert_string_equal(shortage, "cannot accept a connection: Too many open files in system");
 	UNTIL(peer_count == 1);
 	close(fd);
 }
