@@ -120,7 +120,6 @@ static void port_lost(struct control *control, const char *why)
 	control->drain_until_us = 1;
 }
 
-/* A job that only user space can serve is not slow because of its workers. */
 static void device_look(struct control *control)
 {
 	control->device_due_us = loop_us() + DEVICE_US;
@@ -131,6 +130,7 @@ static void device_look(struct control *control)
 		          "space; restart winnowd when the device is back");
 }
 
+/* A job that only user space can serve is not slow because of its workers. */
 static void take_trouble(struct control *control, const struct report *report)
 {
 	if (report->trouble.kind == JOBS_SLOW) {
@@ -383,8 +383,9 @@ static void *nothing(void *context)
 }
 
 /*
- * libuv ends the process without a word if the system refuses it the pipe of its first loop or the thread of its pool.
- * So this function asks for the same before that, to have the reason. Returns 0, or -errno.
+ * libuv ends the process without a word if the system refuses it the pipe of its first loop or the
+ * thread of its pool. So this function asks for the same before that, to have the reason. Returns
+ * 0, or -errno.
  */
 static int loop_init(uv_loop_t *loop)
 {

@@ -42,7 +42,8 @@ static void say_full(struct listener *listener, int err)
 		return;
 	log_event("warn", "no_descriptors",
 	          LOG_FIELDS(LOG_WORD("port", net_format(&listener->address, text))),
-	          "cannot accept a connection: %s; raise ulimit -n", strerror(-err));
+	          "cannot accept a connection: %s%s", strerror(-err),
+	          err == -EMFILE ? "; raise ulimit -n" : "");
 }
 
 static void listener_polled(uv_poll_t *poll, int status, int events);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * listener.h - a TCP port on the control thread's loop
+ * listener.h - a TCP port on its owner's loop
  *
  * It continues to accept connections when the process has no descriptor left, if its owner can free
  * one. Otherwise connections wait in the kernel, and the loop does not spin.
@@ -30,7 +30,7 @@ struct listener {
 	uv_poll_t poll;
 	uv_timer_t pause;
 	int fd;
-	uint64_t short_ms; /* when a connection could not be taken for the last time; 0: never */
+	uint64_t short_ms; /* when the last connection could not be accepted; 0: never */
 };
 
 /*

@@ -5,8 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <net/if.h>
-#include <stdio.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +15,9 @@
 
 struct offload {
 	struct xdp *xdp;
-	struct why mode; /* what offload_describe() returns */
-	bool lost;
-	uint8_t tos; /* of the program's packets */
-	char device[IF_NAMESIZE];
+	struct why works, gone; /* what offload_describe() returns before and after the loss */
+	atomic_bool lost;       /* The control thread writes it, HTTP's thread reads it. */
+	uint8_t tos;            /* of the program's packets */
 };
 
 int offload_open(const struct xdp_config *config, uint32_t dscp, struct offload **out,
@@ -39,9 +37,8 @@ int offload_open(const struct xdp_config *config, uint32_t dscp, struct offload 
 	view = xdp_look(offload->xdp);
 	offload->lost = false;
 	offload->tos = NET_TOS(dscp);
-	snprintf(offload->device, sizeof(offload->device), "%s",
-	         config->device != NULL ? config->device : "");
-	why_set(&offload->mode, 0, "%s%s%s", view->mode == XDP_MODE_NATIVE ? "native" : "generic",
+	why_set(&offload->gone, 0, "no: %s is gone", config->device != NULL ? config->device : "");
+	why_set(&offload->works, 0, "%s%s%s", view->mode == XDP_MODE_NATIVE ? "native" : "generic",
 	        view->note.text[0] != '\0' ? ": " : "", view->note.text);
 	*out = offload;
 	return 0;
@@ -57,7 +54,9 @@ void offload_close(struct offload *offload)
 
 const char *offload_describe(const struct offload *offload)
 {
-	return offload != NULL ? offload->mode.text : "no";
+	if (offload == NULL)
+		return "no";
+	return offload->lost ? offload->gone.text : offload->works.text;
 }
 
 bool offload_lost(struct offload *offload)
@@ -65,7 +64,6 @@ bool offload_lost(struct offload *offload)
 	if (offload == NULL || offload->lost || xdp_attached(offload->xdp))
 		return false;
 	offload->lost = true;
-	why_set(&offload->mode, 0, "no: %s is gone", offload->device);
 	return true;
 }
 

@@ -3,8 +3,8 @@
  * offload.h - registers channels with the XDP program, which helps with some of them
  *
  * The program drops packets of channels that it does not know, so every channel is registered from
- * before its first packet until after its last. Only the control thread may call these functions.
- * All but offload_open() do nothing if `offload` is NULL.
+ * before its first packet until after its last. Only the control thread may call these functions,
+ * except those marked "any thread". All but offload_open() do nothing if `offload` is NULL.
  */
 #ifndef AGGREGATOR_OFFLOAD_H
 #define AGGREGATOR_OFFLOAD_H
@@ -24,9 +24,12 @@ void offload_close(struct offload *offload);
  * channels are not shared. Shared ones continue through user space, where all their packets arrive.
  */
 bool offload_lost(struct offload *offload);
-bool offload_works(const struct offload *offload);
+bool offload_works(const struct offload *offload); /* any thread */
 
-/* "native", "generic: " and why; "no" for NULL, "no: " and why when lost. As long as `offload`. */
+/*
+ * offload_describe - "native", or "generic: " and why; "no" for NULL, "no: " and why when lost. The
+ * text lasts as long as `offload`; any thread.
+ */
 const char *offload_describe(const struct offload *offload);
 
 /*
@@ -45,7 +48,7 @@ void offload_unshare(void *offload, uint16_t id);
 /* offload_release - the channel is detached, and the program forgets it. Unknown ids are fine. */
 void offload_release(struct offload *offload, uint16_t id);
 
-/* The program's counters (enum fast_counter), or zeros without a program. */
+/* The program's counters (enum fast_counter), or zeros without a program; any thread. */
 void offload_counters(const struct offload *offload, uint64_t out[FAST_COUNTER_COUNT]);
 
 #endif /* AGGREGATOR_OFFLOAD_H */

@@ -29,7 +29,7 @@ enum page { PAGE_METRICS, PAGE_STATUS, PAGE_COUNT };
 
 /* Once the thread runs, it owns everything but `stop`. */
 struct http {
-	uv_async_t stop; /* any thread may end it */
+	uv_async_t stop; /* ends the thread; any thread may send it */
 	pthread_t thread;
 	uv_loop_t loop;
 	struct MHD_Daemon *daemon;
@@ -285,13 +285,12 @@ static struct MHD_Daemon *daemon_start(struct http *http)
 static void handle_close(uv_handle_t *handle, void *unused)
 {
 	(void)unused;
-	if (!uv_is_closing(handle))
-		uv_close(handle, NULL);
+	uv_close(handle, NULL);
 }
 
 static void stop_asked(uv_async_t *async)
 {
-	uv_walk(async->loop, handle_close, NULL);
+	uv_stop(async->loop);
 }
 
 static void *http_run(void *context)

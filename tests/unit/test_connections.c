@@ -1,224 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_connections.c - the control connections on a real loop, with a jobs.c that only takes notes */
+/* test_connections.c - lines in and out, whose turn it is, and a process without descriptors */
 
-#include "tests/unit/test_loop.h"
+#include "tests/unit/test_connections.h"
 
-#include "aggregator/connections.h"
+#include <sys/syscall.h>
+
 #include "aggregator/log.h"
-#include "bitmap/control/tls.h"
-#include "tests/unit/unit.h"
-
-#define PEERS 64
-#define WORK_US 1000 /* what a line "work" costs */
-
-/* ---- the time, which may stand still ---- */
-
-static uint64_t still_ns; /* 0: it passes */
-
-uint64_t uv_hrtime(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return still_ns != 0 ? still_ns
-	                     : (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
 
 /* ---- the log ---- */
 
 static uint32_t shortages_said;
+static char shortage[128]; /* what was said last */
 
 void log_event(const char *level, const char *name, const struct log_field fields[],
                const char *format, ...)
 {
-	if (strcmp(name, "no_descriptors") == 0)
-		shortages_said++;
+	va_list args;
+
+	if (strcmp(name, "no_descriptors") != 0)
+		return;
+	shortages_said++;
+	va_start(args, format);
+	vsnprintf(shortage, sizeof(shortage), format, args);
+	va_end(args);
 }
 
-/* ---- jobs, as connections.c knows them ---- */
+/* ---- a system that may be short of something else than descriptors ---- */
 
-struct jobs_peer {
-	void *handle;
-	struct net_addr from;
-	struct net_ip local;
-	uint64_t owner; /* 0: its address */
-	uint32_t lines;
-	char line[128];
-	uint32_t awaited; /* times that it has waited for a key */
-	bool garbage, gone, refused;
-	char reason[128], secured[65];
-};
+static int accept_errno; /* 0: it is not */
 
-static struct jobs_peer peers[PEERS];
-static uint32_t peer_count;
-static struct job_keys *first_keys; /* NULL: there are none */
-static uint64_t hello_us;           /* what a HELLO costs */
-static bool crowded;                /* somebody may be crowded out: the first who is here */
-static uint32_t sorry;              /* how often there was no room */
-static struct connections connections;
-static struct net_addr address;
-
-void *jobs_peer_handle(const struct jobs_peer *peer)
+int accept4(int fd, __SOCKADDR_ARG from, socklen_t *size, int flags)
 {
-	return peer->handle;
+	if (accept_errno == 0)
+		return (int)syscall(SYS_accept4, fd, from.__sockaddr__, size, flags);
+	errno = accept_errno;
+	return -1;
 }
 
-uint64_t jobs_peer_owner(const struct jobs_peer *peer)
-{
-	return peer->owner != 0 ? peer->owner : net_ip_owner(&peer->from.ip);
-}
-
-static uint64_t worked_us(void)
-{
-	struct timespec time;
-
-	assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
-	return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
-}
-
-/* Of this thread's time. */
-static void burn(uint64_t us)
-{
-	const uint64_t until_us = worked_us() + us;
-
-	while (us > 0 && worked_us() < until_us)
-		;
-}
-
-struct jobs_peer *jobs_connected(struct jobs *jobs, const struct net_addr *from,
-                                 const struct net_ip *local, void *handle, uint64_t now_us)
-{
-	struct jobs_peer *peer = &peers[peer_count++];
-	assert_true(now_us > 0 && peer_count <= PEERS);
-	burn(hello_us);
-	*peer = (struct jobs_peer){.handle = handle, .from = *from, .local = *local};
-	if (first_keys == NULL)
-		connections_send(NULL, peer, "hello\n");
-	return peer;
-}
-
-void jobs_line(struct jobs *jobs, struct jobs_peer *peer, const char *line, uint64_t now_us)
-{
-	unsigned number;
-	assert_true(now_us > 0 && !peer->refused);
-	if (sscanf(line, "number %u", &number) == 1) /* each in its order, and none twice */
-		assert_int_equal(number, peer->lines);
-	peer->lines++;
-	snprintf(peer->line, sizeof(peer->line), "%s", line);
-	if (strcmp(line, "work") == 0)
-		burn(WORK_US);
-	if (strcmp(line, "refuse me") == 0) {
-		peer->refused = true;
-		connections_send(NULL, peer, "no\n");
-		connections_shut(NULL, peer);
-	}
-}
-
-void jobs_awaits_key(struct jobs_peer *peer, uint64_t now_us)
-{
-	assert_true(now_us > 0);
-	peer->awaited++;
-}
-
-void jobs_secured(struct jobs *jobs, struct jobs_peer *peer, const char *name, uint64_t owner)
-{
-	assert_true(*peer->secured == '\0');
-	snprintf(peer->secured, sizeof(peer->secured), "%s", name);
-	peer->owner = owner;
-	connections_send(NULL, peer, "hello\n");
-}
-
-void jobs_refuse(struct jobs *jobs, struct jobs_peer *peer, const char *code, const char *text)
-{
-	char line[128];
-
-	assert_true(!peer->gone && !peer->refused && strlen(text) > 10);
-	peer->refused = true;
-	snprintf(peer->reason, sizeof(peer->reason), "%s", code);
-	snprintf(line, sizeof(line), "%s\n", code);
-	connections_send(NULL, peer, line);
-	connections_shut(NULL, peer);
-}
-
-void jobs_garbage(struct jobs *jobs, struct jobs_peer *peer, const char *why)
-{
-	peer->garbage = true;
-	connections_shut(NULL, peer);
-}
-
-/* As jobs.c does, it closes the peer in turn. */
-void jobs_gone(struct jobs *jobs, struct jobs_peer *peer, const char *reason)
-{
-	assert_false(peer->gone || peer->refused || peer->garbage);
-	peer->gone = true;
-	snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
-	connections_shut(NULL, peer);
-}
-
-bool jobs_crowd_out(struct jobs *jobs)
-{
-	for (uint32_t i = 0; crowded && i < peer_count; i++) {
-		if (peers[i].gone || peers[i].refused)
-			continue;
-		peers[i].refused = true;
-		connections_send(NULL, &peers[i], "crowded\n");
-		connections_shut(NULL, &peers[i]);
-		return true;
-	}
-	return false;
-}
-
-char *jobs_turn_away(struct jobs *jobs)
-{
-	sorry++;
-	return strdup("sorry\n");
-}
-
-/* ---- */
-
-static int begin(void **state)
-{
-	struct why why;
-	int fd;
-	peer_count = sorry = 0;
-	crowded = false;
-	hello_us = still_ns = 0;
-	connections = (struct connections){.keys = first_keys};
-	address = free_address();
-	assert_int_equal(uv_loop_init(&loop), 0);
-	fd = listener_bind(&address, "cannot listen on TCP", &why);
-	if (fd < 0 || connections_open(&connections, &loop, NULL, fd, &address, &why) != 0)
-		fail_msg("%s", why.text);
-	return 0;
-}
-
-static int end(void **state)
-{
-	connections_end(&connections);
-	assert_true(connections_none(&connections));
-	loop_end();
-	return 0;
-}
-
-static int dial_peer(uint8_t host)
-{
-	uint32_t before = peer_count;
-	int fd = dial(&address, host);
-
-	UNTIL(peer_count == before + 1);
-	return fd;
-}
-
-/* The other end closes, after these bytes. */
-static void expect_all(int fd, const char *text)
-{
-	char heard[256] = "";
-	size_t used = 0;
-
-	UNTIL(hear(fd, heard, sizeof(heard), &used) >= 0);
-	assert_string_equal(heard, text);
-	close(fd);
-}
+/* ---- lines ---- */
 
 TEST_BETWEEN(lines, begin, end)
 {
@@ -555,6 +374,7 @@ TEST_BETWEEN(shortages_are_said, begin, end)
 	shortages_said = 0;
 	dial_by(&fd, 1);
 	UNTIL(shortages_said == 1);
+	assert_non_null(strstr(shortage, ": Too many open files; raise ulimit -n"));
 	still_ns = uv_hrtime();
 	for (uint32_t i = 0; i < 3; i++) {
 		still_ns += UINT64_C(50000000000);
@@ -566,6 +386,21 @@ TEST_BETWEEN(shortages_are_said, begin, end)
 	assert_int_equal(shortages_said, 2);
 	still_ns = 0;
 	setrlimit(RLIMIT_NOFILE, &before);
+	UNTIL(peer_count == 1);
+	close(fd);
+}
+
+/* A higher limit helps against no other shortage. */
+TEST_BETWEEN(other_shortages, begin, end)
+{
+	int fd;
+
+	shortages_said = 0;
+	accept_errno = ENFILE;
+	fd = dial(&address, 1);
+	UNTIL(shortages_said == 1);
+	accept_errno = 0;
+	assert_string_equal(shortage, "cannot accept a connection: Too many open files in system");
 	UNTIL(peer_count == 1);
 	close(fd);
 }
@@ -638,191 +473,6 @@ TEST_BETWEEN(stop, begin, end)
 	expect_all(fd, "hello\nno\n");
 	connections_end(&second);
 	turns(5);
-}
-
-/* ---- TLS ---- */
-
-#define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-static struct tls_context *clients;
-static struct job_keys *keys;
-
-static int begin_with(const char *text)
-{
-	struct why why;
-
-	assert_int_equal(job_keys_load(NULL, text, &keys, &why), 0);
-	assert_int_equal(tls_context_open(NULL, &clients), 0);
-	first_keys = keys;
-	return begin(NULL);
-}
-
-static int begin_keyed(void **state)
-{
-	return begin_with(KEY);
-}
-
-static int end_keyed(void **state)
-{
-	end(state);
-	tls_context_close(clients);
-	job_keys_free(keys);
-	first_keys = NULL;
-	return 0;
-}
-
-struct client {
-	int fd;
-	struct tls *tls;
-	char said[512]; /* by the aggregator */
-	ssize_t result; /* of the last tls_read() */
-};
-
-static struct client client_dial(const char *job, const char *key_text)
-{
-	struct client client = {.fd = dial_peer(1)};
-	struct job_key key;
-
-	assert_int_equal(job_key_from_text(key_text, &key), 0);
-	assert_int_equal(tls_connect(clients, job, key.bytes, &client.tls), 0);
-	return client;
-}
-
-/* Carries `piece` bytes at most each way. */
-static void client_turn(struct client *client, size_t piece)
-{
-	char bytes[4096];
-	size_t used = strlen(client->said), count = tls_pull(client->tls, bytes, piece);
-	ssize_t got;
-
-	assert_true(count == 0 || send(client->fd, bytes, count, MSG_NOSIGNAL) == (ssize_t)count);
-	got = recv(client->fd, bytes, piece, MSG_DONTWAIT);
-	if (got > 0)
-		assert_int_equal(tls_feed(client->tls, bytes, (size_t)got), 0);
-	client->result =
-		tls_read(client->tls, client->said + used, sizeof(client->said) - 1 - used);
-	client->said[client->result > 0 ? used + (size_t)client->result : used] = '\0';
-}
-
-static bool client_hears(struct client *client, size_t piece, const char *text)
-{
-	client_turn(client, piece);
-	return strcmp(client->said, text) == 0;
-}
-
-static void client_say(struct client *client, const char *text)
-{
-	assert_int_equal(tls_write(client->tls, text, strlen(text)), 0);
-}
-
-static void client_close(struct client *client)
-{
-	close(client->fd);
-	tls_close(client->tls);
-}
-
-/* Lines as ever, in pieces of any size; both ends have one key for a name. */
-TEST_BETWEEN(secured, begin_keyed, end_keyed)
-{
-	for (size_t piece = 1; piece <= 4096; piece = piece * 63 + 1) {
-		struct jobs_peer *peer = &peers[peer_count];
-		struct client client = client_dial("job/1", KEY);
-		struct seal_key ours, theirs;
-
-		UNTIL(client_hears(&client, piece, "hello\n"));
-		assert_string_equal(peer->secured, "job");
-		assert_true(peer->owner != 0);
-		assert_int_equal(connections_seal_key(peer, "job/1", &ours), 0);
-		assert_int_equal(tls_seal_key(client.tls, "job/1", &theirs), 0);
-		assert_memory_equal(&ours, &theirs, sizeof(ours));
-		client_say(&client, "number 0\nnumber 1\nrefuse me\n");
-		UNTIL(client_hears(&client, piece, "hello\nno\n"));
-		assert_int_equal(peer->lines, 3);
-		client_close(&client);
-	}
-	UNTIL(connections_none(&connections));
-}
-
-/* Who begins without TLS is told why, in plain text; who has no key, by an alert. */
-TEST_BETWEEN(unsecured, begin_keyed, end_keyed)
-{
-	struct client client;
-	int fd = dial_peer(1);
-
-	say_text(fd, "{");
-	expect_all(fd, "key\n");
-	fd = dial_peer(1);
-	say_text(fd, "GET / HTTP/1.1\r\n");
-	expect_all(fd, "protocol\n");
-	client = client_dial("job", KEY "e");
-	UNTIL((client_turn(&client, 4096), client.result < 0));
-	assert_int_equal(client.result, -EPROTO);
-	assert_string_equal(peers[2].reason, "key");
-	client_close(&client);
-	fd = dial_peer(1); /* it is told at once, as long as it has said nothing */
-	connections_send(NULL, &peers[3], "crowded\n");
-	connections_shut(NULL, &peers[3]);
-	expect_all(fd, "crowded\n");
-	assert_int_equal(peers[0].lines + peers[1].lines + peers[2].lines + peers[3].lines, 0);
-	UNTIL(connections_none(&connections));
-}
-
-/* Garbage inside TLS, a record with another bit, and the end in the midst of a handshake. */
-TEST_BETWEEN(broken, begin_keyed, end_keyed)
-{
-	struct client client = client_dial("job", KEY);
-	char bytes[256];
-	size_t count;
-	int fd;
-
-	UNTIL(client_hears(&client, 4096, "hello\n"));
-	client_say(&client, "abort\n");
-	count = tls_pull(client.tls, bytes, sizeof(bytes));
-	bytes[count - 1] ^= 1;
-	assert_int_equal(send(client.fd, bytes, count, MSG_NOSIGNAL), count);
-	UNTIL(peers[0].garbage);
-	assert_int_equal(peers[0].lines, 0);
-	client_close(&client);
-	fd = dial_peer(1);
-	assert_int_equal(send(fd, "\x16\x03\x01\xff\xff garbage", 14, MSG_NOSIGNAL), 14);
-	UNTIL(peers[1].refused);
-	assert_string_equal(peers[1].reason, "key");
-	close(fd);
-	client = client_dial("job", KEY);
-	count = tls_pull(client.tls, bytes, 100);
-	assert_int_equal(send(client.fd, bytes, count, MSG_NOSIGNAL), count);
-	turns(10);
-	client_close(&client);
-	UNTIL(peers[2].gone);
-	UNTIL(connections_none(&connections));
-}
-
-static int begin_aside(void **state)
-{
-	return begin_with("a-passphrase");
-}
-
-/* A handshake whose key is being made waits, and nobody else does. */
-TEST_BETWEEN(awaits_key, begin_aside, end_keyed)
-{
-	struct client client = client_dial("job", "a-passphrase");
-
-	UNTIL((client_turn(&client, 4096), peers[0].awaited > 0));
-	connections_keys_made(&connections, keys); /* but not this one */
-	for (int i = 0; i < 20; i++) {
-		turns(1);
-		client_turn(&client, 4096);
-	}
-	assert_true(peers[0].awaited == 2 && client.said[0] == '\0');
-	dial_peer(1);
-	peers[1].refused = true;
-	connections_shut(NULL, &peers[1]);
-	assert_int_equal(job_keys_stretch(keys, NULL), 1);
-	connections_keys_made(&connections, keys);
-	UNTIL(client_hears(&client, 4096, "hello\n"));
-	assert_int_equal(peers[0].awaited, 2);
-	client_close(&client);
-	UNTIL(peers[0].gone);
 }
 
 int main(void)

@@ -1,108 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* test_options.c - values of every kind, absurd ones, and which source wins */
+/* test_options.c - names and absurd values, which source wins, and what is printed */
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/unit/test_options.h"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bitmap/control/options.h"
-#include "tests/unit/unit.h"
-
-static struct {
-	const char *config, *text, *secret, *key, *key_file;
-	uint64_t count, size, rate, time, again;
-	double real;
-	bool flag, once;
-	enum { FIRST = 1, SECOND, THIRD } choice;
-	int int_flag;
-	uint32_t count32, ms, dscp, other;
-} out;
-
-static const struct option list[] = {
-	{"config", "FILE", OPTION_TEXT, &out.config, NULL, NULL, 0, 0, "the file"},
-	{"text", "TEXT", OPTION_TEXT, &out.text, NULL, NULL, 0, 0, "a text"},
-	{"op-count", "N", OPTION_COUNT, &out.count, "4", "OTHER_COUNT", 1, 1000, "a count"},
-	{"size", "SIZE", OPTION_SIZE, &out.size, "64K", NULL, 16, 1 << 30, "a size"},
-	{"rate", "RATE", OPTION_RATE, &out.rate, "1G", NULL, 0, 0, "a rate"},
-	{"time", "TIME", OPTION_TIME, &out.time, "10", NULL, 1000, 60e6, "a time"},
-	{"real", "X", OPTION_REAL, &out.real, "0.5", NULL, 0, 1, "a number"},
-	{"flag", NULL, OPTION_FLAG, &out.flag, NULL, NULL, 0, 0, "a flag"},
-	{"choice", "first,one|second|third,three", OPTION_CHOICE, &out.choice, "first", NULL, FIRST,
-         THIRD, "one of three"},
-	{"int-flag", NULL, OPTION_INT_FLAG, &out.int_flag, "0", NULL, 0, 0, "a flag of C"},
-	{"count32", "N", OPTION_COUNT32, &out.count32, "0", NULL, 10, 4000000000, "a count or 0"},
-	{"wait", "TIME", OPTION_MS, &out.ms, "10", NULL, 100, 60e3, "a time"},
-	{"dscp", "NAME|0..63", OPTION_DSCP, &out.dscp, "0", NULL, 0, 63, "a class"},
-	{"secret", "TEXT", OPTION_SECRET, &out.secret, NULL, NULL, 0, 0, "a password"},
-	{"key", "KEY", OPTION_SECRET, &out.key, NULL, NULL, 0, 0, "a key"},
-	{"key-file", "FILE", OPTION_TEXT, &out.key_file, NULL, NULL, 0, 0, "keys"},
-	{"else", "N", OPTION_COUNT32, &out.other, NULL, "=WINNOW_OTHER", 0, 9, "another"},
-	{"once", NULL, OPTION_FLAG, &out.once, NULL, OPTION_ARGUMENT, 0, 0, "not always"},
-	{"again", "[TIME]", OPTION_TIME, &out.again, "0", OPTION_ARGUMENT, 1000, 60e6, "each TIME"},
-	{0},
-};
-
-static const struct option_alias aliases[] = {
-	{"-cc", "op-count"}, {"-c", "op-count"}, {"-t", "text"}, {"--counts", "op-count"}, {0}};
-
-static const struct option_group groups[] = {{"counts", "op-count"}, {"flags", "flag"}, {0}};
-
 static const char *operands[2];
 static uint32_t operand_count;
-
-static struct options options = {
-	.program = "prog",
-	.usage = "[...]",
-	.about = "About it.",
-	.examples = "  prog --flag\n",
-	.list = list,
-	.aliases = aliases,
-	.groups = groups,
-	.section = "prog",
-	.file_option = "config",
-};
-
-static char said[8192]; /* on stderr, or on stdout */
 static char file_path[64];
-
-/* Texts from a file are kept for the life of the process: to be no leak, they are known here. */
-static const char *kept[1024];
-static uint32_t kept_count;
-
-/* Read with stderr and stdout in memory. */
-static int read_all(const char *const arguments[])
-{
-	FILE *errors = stderr, *output = stdout, *memory = tmpfile();
-	char *argv[16] = {(char *)(uintptr_t) "prog"};
-	int argc = 1, status;
-
-	while (arguments[argc - 1] != NULL) {
-		argv[argc] = (char *)(uintptr_t)arguments[argc - 1];
-		argc++;
-	}
-	memset(&out, 0, sizeof(out));
-	memset(said, 0, sizeof(said));
-	assert_non_null(memory);
-	stderr = stdout = memory;
-	status = options_read(&options, argc, argv);
-	assert_true(kept_count + 3 <= sizeof(kept) / sizeof(kept[0]));
-	kept[kept_count++] = out.text;
-	kept[kept_count++] = out.key;
-	kept[kept_count++] = out.key_file;
-	stderr = errors;
-	stdout = output;
-	rewind(memory);
-	assert_true(fread(said, 1, sizeof(said) - 1, memory) < sizeof(said) - 1);
-	fclose(memory);
-	return status;
-}
-
-/* What these arguments give. */
-#define GIVES(what, ...) (assert_int_equal(READ(__VA_ARGS__), 0), assert_true(what))
-#define READ(...) read_all((const char *const[]){__VA_ARGS__, NULL})
 
 static void write_file(const char *contents)
 {
@@ -113,22 +19,6 @@ static void write_file(const char *contents)
 	fclose(file);
 }
 
-static uint32_t lines_said(void)
-{
-	uint32_t count = 0;
-
-	for (const char *c = said; *c != '\0'; c++)
-		count += *c == '\n';
-	return count;
-}
-
-static void assert_wrong(int status, const char *reason)
-{
-	assert_int_equal(status, 2);
-	if (lines_said() != 1 || strstr(said, reason) == NULL || strncmp(said, "prog: ", 6) != 0)
-		fail_msg("want one line with '%s': %s", reason, said);
-}
-
 /* A file that says so is refused. */
 static void assert_file_wrong(const char *contents, const char *reason)
 {
@@ -136,113 +26,20 @@ static void assert_file_wrong(const char *contents, const char *reason)
 	assert_wrong(READ("--config", file_path), reason);
 }
 
-/* ---- values ---- */
-
-TEST(sizes)
+static int file_make(void **state)
 {
-	static const struct {
-		const char *text;
-		int64_t size, rate; /* -1: refused */
-	} cases[] = {
-		{"0", 0, 0},
-		{"1", 1, 1},
-		{"1.5K", 1536, 1500},
-		{".5M", 524288, 500000},
-		{"2G", INT64_C(2) << 30, 2000000000},
-		{"3T", -1, 3000000000000},
-		{"7B", 7, -1},
-		{"0.4", 0, 0},
-		{"0.6", 1, 1},
-		{"1e3", 1000, 1000},
-		{"9e18", 9000000000000000000, 9000000000000000000},
-		{"9.1e18", -1, -1},
-		{"1e999", -1, -1},
-		{"1e-999", -1, -1},
-		{"", -1, -1},
-		{"K", -1, -1},
-		{".", -1, -1},
-		{"-1", -1, -1},
-		{"+1", -1, -1},
-		{" 1", -1, -1},
-		{"1 ", -1, -1},
-		{"1 K", -1, -1},
-		{"1k", 1024, -1},
-		{"2m", 2097152, -1},
-		{".5g", 536870912, -1},
-		{"1KB", -1, -1},
-		{"1M1", -1, -1},
-		{"nan", -1, -1},
-		{"inf", -1, -1},
-		{"twelve", -1, -1},
-	};
-	char argument[64];
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		uint64_t got = 99;
-		int want = cases[i].size < 0 ? -EINVAL : 0;
-
-		if (option_size(cases[i].text, &got) != want)
-			fail_msg("size '%s'", cases[i].text);
-		assert_true(got == (want == 0 ? (uint64_t)cases[i].size : 99));
-		snprintf(argument, sizeof(argument), "--rate=%s", cases[i].text);
-		if (READ(argument) != (cases[i].rate < 0 ? 2 : 0))
-			fail_msg("rate '%s'", cases[i].text);
-		assert_true(out.rate == (uint64_t)cases[i].rate); /* a wrong one: all bits */
-	}
+	int fd;
+	snprintf(file_path, sizeof(file_path), "/tmp/winnow-test-XXXXXX");
+	fd = mkstemp(file_path);
+	return fd < 0 || close(fd) != 0;
 }
 
-TEST(kinds)
+static int file_remove(void **state)
 {
-	static const struct {
-		const char *text;
-		uint64_t us;
-	} times[] = {{"1", 1000000},   {"1s", 1000000},     {"2ms", 2000},
-	             {"1500us", 1500}, {"0.25m", 15000000}, {"1m", 60000000}};
-	const char *const flags[] = {"1", "yes", "true", "on", "0", "no", "false", "off", ""};
-	char argument[64];
-
-	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
-		snprintf(argument, sizeof(argument), "--time=%s", times[i].text);
-		assert_int_equal(READ(argument), 0);
-		assert_int_equal(out.time, times[i].us);
-	}
-	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-		snprintf(argument, sizeof(argument), "--flag=%s", flags[i]);
-		assert_int_equal(READ(argument), 0);
-		assert_int_equal(out.flag, i < 4);
-	}
-	assert_true(option_is_off("no") && option_is_off("off") && option_is_off("0"));
-	assert_true(option_is_on("yes") && option_is_on("on") && option_is_on("1"));
-	assert_false(option_is_on("0") || option_is_on("") || option_is_on("eth0"));
-	assert_false(option_is_off("1") || option_is_off("eth0") || option_is_off("127.0.0.1:1"));
-	GIVES(out.flag && out.count == 7 && out.real == 0.25, "--flag", "--op-count", "7", "--text",
-	      "--x", "--real=.25");
-	assert_string_equal(out.text, "--x");
-	GIVES(strcmp(out.text, "a=b") == 0, "--text=a=b");
-	GIVES(strcmp(out.text, "") == 0, "--text=");
-	GIVES(out.count == 2, "--op-count=1", "--op-count=2");
+	return unlink(file_path);
 }
 
-/* A class by the names that RFCs give it, or by number. */
-TEST(classes)
-{
-	static const struct {
-		const char *text;
-		uint32_t value;
-	} right[] = {{"0", 0},     {"63", 63},   {"df", 0},    {"CS0", 0}, {"cs1", 8}, {"cs7", 56},
-	             {"af11", 10}, {"AF23", 22}, {"af43", 38}, {"ef", 46}, {"LE", 1},  {"va", 44}};
-	static const char *const wrong[] = {"",     "cs",   "cs8",  "cs10",  "af",   "af1",
-	                                    "af01", "af14", "af50", "af111", "e",    "efx",
-	                                    "0x10", "1.5",  "cs-1", "af 1",  "cs1 ", "af1 1"};
-
-	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
-		assert_int_equal(READ("--dscp", right[i].text), 0);
-		assert_int_equal(out.dscp, right[i].value);
-	}
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		assert_wrong(READ("--dscp", wrong[i]), "want a number, or a name such as cs1");
-	assert_wrong(READ("--dscp", "64"), "dscp is 64: want 0 to 63");
-}
+/* ---- names ---- */
 
 TEST(aliases)
 {
@@ -262,54 +59,6 @@ TEST(aliases)
 	assert_wrong(READ("--countsx=1"), "no option --countsx");
 	assert_int_equal(READ("--help"), 1);
 	assert_non_null(strstr(said, "a count; also -cc, -c, --counts [4]\n"));
-}
-
-TEST(32_bits)
-{
-	assert_int_equal(READ("--flag"), 0);
-	assert_true(out.choice == FIRST && out.int_flag == 0 && out.count32 == 0 &&
-	            out.ms == 10000);
-	assert_int_equal(
-		READ("--choice=three", "--int-flag", "--count32=4000000000", "--wait=1.5s"), 0);
-	assert_true(out.choice == THIRD && out.int_flag == 1);
-	assert_true(out.count32 == 4000000000 && out.ms == 1500);
-	GIVES(out.choice == FIRST && out.int_flag == 0 && out.count32 == 0 && out.ms == 1500,
-	      "--choice=one", "--int-flag=no", "--count32=0", "--wait-ms=1500");
-	assert_wrong(READ("--choice="), "--choice is '': want first, second or third");
-	assert_wrong(READ("--choice=thir"), "want first, second or third");
-	assert_wrong(READ("--choice=first,one"), "want first, second or third");
-	assert_wrong(READ("--count32=9"), "--count32 is 9: want 10 to 4000000000, or 0");
-	assert_wrong(READ("--count32=4294967306"), "want 10 to 4000000000, or 0");
-	assert_wrong(READ("--wait=99ms"), "--wait is 99ms: want 0.1s to 60s");
-	assert_wrong(READ("--wait-ms=99"), "--wait-ms is 99: want 100 to 60000");
-	assert_wrong(READ("--wait-ms=1s"),
-	             "--wait-ms is '1s': want a whole number of milliseconds");
-	assert_wrong(READ("--time-ms=1"), "no option --time-ms");
-	setenv("WINNOW_WAIT", "2s", 1);
-	setenv("WINNOW_WAIT_MS", "3000", 1);
-	GIVES(out.ms == 2000, "--flag");
-	unsetenv("WINNOW_WAIT");
-	GIVES(out.ms == 3000, "--flag");
-	unsetenv("WINNOW_WAIT_MS");
-	assert_int_equal(READ("--help"), 1);
-	assert_non_null(strstr(said, "  --choice first|second|third "));
-}
-
-TEST(limits)
-{
-	static const char *const right[] = {"--op-count=1", "--op-count=1000", "--size=16",
-	                                    "--size=1G",    "--time=1ms",      "--time=1m",
-	                                    "--real=0",     "--real=1"};
-
-	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
-		assert_int_equal(READ(right[i]), 0);
-	assert_wrong(READ("--op-count=0"), "--op-count is 0: want 1 to 1000");
-	assert_wrong(READ("--op-count=1001"), "want 1 to 1000");
-	assert_wrong(READ("--size=15"), "want 16 to 1024M");
-	assert_wrong(READ("--size=1025M"), "want 16 to 1024M");
-	assert_wrong(READ("--time=999us"), "want 0.001s to 60s");
-	assert_wrong(READ("--time=2m"), "want 0.001s to 60s");
-	assert_wrong(READ("--real=1.0001"), "want 0 to 1");
 }
 
 /* ---- wrong usage ---- */
@@ -556,28 +305,6 @@ TEST(surroundings)
 	unsetenv("WINNOW_SECRET");
 }
 
-TEST(items)
-{
-	char item[8];
-	const char *at = " a:1,\tb:2 ,,c c\n,12345678";
-
-	at = option_item(at, item, sizeof(item));
-	assert_string_equal(item, "a:1");
-	at = option_item(at, item, sizeof(item));
-	assert_string_equal(item, "b:2");
-	at = option_item(at, item, sizeof(item));
-	assert_string_equal(item, "");
-	at = option_item(at, item, sizeof(item));
-	assert_string_equal(item, "c c");
-	at = option_item(at, item, sizeof(item));
-	assert_string_equal(item, "1234567");
-	assert_null(at);
-	assert_null(option_item("", item, sizeof(item)));
-	assert_string_equal(item, "");
-	assert_null(option_item(" \n", item, sizeof(item)));
-	assert_string_equal(item, "");
-}
-
 /* ---- what --dump-config prints ---- */
 
 static void assert_dumped(const char *name, const char *value, const char *origin)
@@ -707,19 +434,6 @@ TEST(command)
 	assert_wrong(READ("--what", "python3"), "no option --what");
 	assert_wrong(READ("-x", "python3"), "'-x' is not an option");
 	options.command_at = NULL;
-}
-
-static int file_make(void **state)
-{
-	int fd;
-	snprintf(file_path, sizeof(file_path), "/tmp/winnow-test-XXXXXX");
-	fd = mkstemp(file_path);
-	return fd < 0 || close(fd) != 0;
-}
-
-static int file_remove(void **state)
-{
-	return unlink(file_path);
 }
 
 int main(void)
