@@ -207,8 +207,7 @@ static int op_prepare(struct winnow_node *node, struct node_op *op, void *const 
 			wrong = comm_wrong_on_gpu(node->comms[1 + i], &each, &op->options);
 		if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
 			wrong = "averages of integers are not supported: each node would truncate "
-				"its "
-				"own part";
+				"its own part";
 		if (wrong == NULL && task->count > 0)
 			err = comm_gpu_find(node->gpu, &each, &found, &why);
 		if (err == 0 && found != wanted)
