@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """sweep.py BUILD FOLDER STEP KEYLESS - a job of two workers that go on to another membership, again and again: each time the system
-refuses one worker or winnowd another piece of memory, thread or descriptor, once alone and once with all after it. Of memory it refuses
-each STEPth piece with a key, and each KEYLESSth without one; of the rest everything. Then rank 1 dies, and rank 0 goes on alone.
+refuses one worker or winnowd another piece of memory, thread or descriptor, once alone and once with all after it. It refuses each
+thread and each descriptor, but of memory only each STEPth piece with a key, and each KEYLESSth without one. In other jobs rank 1 dies,
+and rank 0 goes on alone.
 
 FOLDER has fail.so, of refuse.c, and a key. Every process ends in time, by its own will, and says why; no result is wrong. A thread or a
 descriptor that is refused once does not keep rank 0 from going on alone. (A worker that runs out of memory may end the job.)
@@ -22,7 +23,7 @@ LIMIT_S = 25
 BEHIND = 2000  # pieces; those before them are for OpenSSL's tables, and end a process at once
 AT_A_TIME = 12  # jobs, which mostly wait
 JOBS = (("moves", 0), ("moves", 2), ("dies", 0))  # and whom the system refuses something: 0 is a worker, 2 is winnowd
-REASON = {"memory": "", "threads": "Resource temporarily unavailable", "descriptors": "Too many open files"}  # which its line has if it fails
+REASON = {"memory": "", "threads": "Resource temporarily unavailable", "descriptors": "Too many open files"}  # what its line says if it fails
 SETTINGS = {"WINNOW_SILENCE": "2s", "WINNOW_JOIN_TIMEOUT": "5s", "WINNOW_TIMEOUT": "6s", "WINNOW_JOB": "swept", "WINNOW_THREADS": "2"}
 
 
