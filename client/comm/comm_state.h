@@ -536,8 +536,8 @@ void comm_cond_init(pthread_cond_t *cond);
 int comm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
                    uint64_t until_us); /* UINT64_MAX: for ever. */
 
-/* Starts a thread that takes no signals, which are the program's business. 0, or an errno. */
-int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+/* Starts a thread that takes no signals, which are the program's business. An enum winnow_result, explained. */
+int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context, struct why *why);
 
 /* Add the counters of `more`. */
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);
