@@ -335,7 +335,7 @@ struct winnow_op_stats {
 	uint64_t staged_in_bytes;  /* Bytes of plans and sums that the GPU received. */
 };
 
-/* Totals of a communicator. Bytes are those of Ethernet frames: the UDP payload and its headers, 42 or with IPv6 62. */
+/* Totals of a communicator. Bytes are those of Ethernet frames: the UDP payload, and 42 of headers, or 62 with IPv6. */
 struct winnow_stats {
 	uint64_t sent_packets, sent_bytes;         /* What this worker sent. */
 	uint64_t received_packets, received_bytes; /* What this worker received. */

@@ -30,8 +30,9 @@ $(BUILD)/libcheck.a: $(call object,$(call sources_of,tests/check))
 $(BUILD)/tests/sim/sim: $(call object,$(call sources_of,tests/sim)) $(BUILD)/libcheck.a $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
 
+$(BUILD)/tests/e2e/members: $(call object,tests/e2e/members_worker tests/e2e/members_daemons)
 $(BUILD)/tests/e2e/%: $(BUILD)/tests/e2e/%.o $(BUILD)/libcore.a
-	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
+	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcore.a $(daemon_libs) -o $@
 
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@

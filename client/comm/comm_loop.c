@@ -437,14 +437,13 @@ static void *comm_run(void *context)
 
 int comm_start_thread(struct winnow_comm *comm, struct why *why)
 {
-	int err;
+	int result;
 
 	phase_go(comm, COMM_JOINING);
-	err = comm_thread_start(&comm->move.thread, comm_run, comm);
-	if (err == 0)
-		return WINNOW_OK;
-	phase_go(comm, COMM_FORMING);
-	return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
+	result = comm_thread_start(&comm->move.thread, comm_run, comm, why);
+	if (result != WINNOW_OK)
+		phase_go(comm, COMM_FORMING);
+	return result;
 }
 
 void comm_stop_thread(struct winnow_comm *comm, enum comm_course course)

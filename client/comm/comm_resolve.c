@@ -43,25 +43,25 @@ static void *question_ask(void *context)
 	return NULL;
 }
 
-/* 0, or an errno. */
-static int question_begin(struct comm_peer *peer)
+/* An enum winnow_result, explained. */
+static int question_begin(struct comm_peer *peer, struct why *why)
 {
 	struct comm_question *question = calloc(1, sizeof(*question));
 	pthread_t thread;
-	int err;
+	int result;
 
 	if (question == NULL)
-		return ENOMEM;
+		return why_set(why, WINNOW_ERR_MEMORY, "out of memory");
 	memcpy(question->name, peer->name, sizeof(question->name));
 	atomic_init(&question->holders, 2);
-	err = comm_thread_start(&thread, question_ask, question);
-	if (err != 0) {
+	result = comm_thread_start(&thread, question_ask, question, why);
+	if (result != WINNOW_OK) {
 		free(question);
-		return err;
+		return result;
 	}
 	pthread_detach(thread);
 	peer->at.question = question;
-	return 0;
+	return WINNOW_OK;
 }
 
 static bool is_answered(const struct comm_peer *peer)
@@ -82,20 +82,14 @@ static void addresses_take(struct comm_peer *peer)
 
 void comm_resolve_again(struct comm_peer *peer)
 {
+	struct why unused;
+
 	if (peer->at.question != NULL && !is_answered(peer))
 		return;
 	if (peer->at.question != NULL)
 		addresses_take(peer);
 	comm_resolve_drop(peer);
-	(void)question_begin(peer); /* If this fails, the next call asks. */
-}
-
-/* By this error of question_begin(). An enum winnow_result, explained. */
-static int question_refused(int err, struct why *why)
-{
-	return err == ENOMEM ? why_set(why, WINNOW_ERR_MEMORY, "out of memory")
-	                     : why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s",
-	                               strerror(err));
+	(void)question_begin(peer, &unused); /* If this fails, the next call asks. */
 }
 
 int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *config,
@@ -111,10 +105,10 @@ int comm_resolve_first(struct comm_peer *peer, const struct winnow_config *confi
 	while ((err == -EAGAIN || err == -EHOSTUNREACH) && clock_us() < until_us &&
 	       !comm_given_up(config->give_up)) {
 		if (peer->at.question == NULL && clock_us() >= ask_us) {
-			const int refused = question_begin(peer);
+			const int result = question_begin(peer, why);
 
-			if (refused != 0)
-				return question_refused(refused, why);
+			if (result != WINNOW_OK)
+				return result;
 		}
 		snprintf(text, sizeof(text), "%.400s; trying for %.0f s", why->text,
 		         (double)patience_us / 1e6);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "client/comm/comm_state.h"
@@ -41,7 +42,7 @@ int comm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_u
 	                              : pthread_cond_timedwait(cond, lock, &until);
 }
 
-int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
+int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context, struct why *why)
 {
 	sigset_t all, before;
 	int err;
@@ -50,7 +51,9 @@ int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(thread, NULL, run, context);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return err;
+	if (err == 0)
+		return WINNOW_OK;
+	return why_set(why, WINNOW_ERR_SYSTEM, "cannot start a thread: %s", strerror(err));
 }
 
 void comm_wake(struct winnow_comm *comm)

@@ -207,15 +207,14 @@ enum comm_course {
 };
 
 /*
- * Owned by the caller that reconfigures the communicator, and holds `lock` meanwhile. The calls that create and destroy
+ * Owned by the caller that reconfigures the communicator and holds `lock` meanwhile. The calls that create and destroy
  * one have it alone. The thread reads what is marked "ro" without the lock: that is constant while there is a thread.
  */
 struct comm_move {
 	pthread_mutex_t lock;
 	pthread_t thread;
 	char job[CONTROL_JOB_BYTES]; /* ro. The job's name, with its membership's if it has one. */
-	uint32_t
-		peer_count; /* ro. The first peers are in the membership, the others are left out. */
+	uint32_t peer_count; /* ro. How many peers, from the first on, are in the membership. */
 	/*
 	 * ro but for `log`, which is NULL while nothing is to be told. rank, world, payload and join_timeout_ms are this
 	 * membership's.
@@ -225,12 +224,11 @@ struct comm_move {
 	bool ended;                  /* The decider has ended the job for good. */
 	struct control_message stay; /* What the next STAY says: session_config.stay. */
 	uint64_t left_out; /* The places of aggregators that are not in the membership, as bits. */
-	char (*members)
-		[CONTROL_JOB_BYTES]; /* [member_count] The names of all memberships so far. */
+	/* [member_count] The names of all memberships so far. */
+	char (*members)[CONTROL_JOB_BYTES];
 	uint32_t member_count;
 	struct winnow_stats before; /* ro. What earlier memberships have sent and received. */
-	uint32_t
-		came; /* How many newcomers came with this worker's last step into another membership. */
+	uint32_t came; /* How many newcomers came with the last step into another membership. */
 	uint64_t begins_by_us; /* When the next membership must have begun; 0: there is no limit. */
 };
 
@@ -248,8 +246,8 @@ struct comm_run {
 	struct net_out out[NET_BURST_MAX];
 	struct packet_out packets[NET_BURST_MAX];
 	struct trace *trace; /* NULL: none. */
-	struct trace_config
-		trace_config;  /* Its folder is NULL if no trace is wanted, or one was tried. */
+	/* Its folder is NULL if no trace is wanted, or one was tried. */
+	struct trace_config trace_config;
 	uint64_t gpu_check_us; /* When to check busy GPUs for failures. */
 	uint64_t gpu_moved_us; /* When a GPU last finished something. */
 };
@@ -257,8 +255,7 @@ struct comm_run {
 /* What a job that has not begun yet waits for. */
 struct comm_awaits {
 	char text[CONTROL_TEXT_BYTES + 256]; /* "": nothing. */
-	uint64_t
-		ranks_us; /* Since when it waits for other workers; 0: it waits for an aggregator. */
+	uint64_t ranks_us; /* Since when it waits for workers; 0: it waits for an aggregator. */
 };
 
 /* What the thread tells callers of a membership, besides its phase. */
@@ -298,7 +295,7 @@ struct comm_shared {
 	enum comm_course course;
 	struct comm_end end;
 	struct comm_news news; /* wo */
-	struct turn turn;      /* the thread's; it writes this when it starts */
+	struct turn turn;      /* How soon the thread gets a CPU: constant once a job is joined. */
 	struct request_list submitted, unused;
 	struct winnow_request *requests; /* All that exist. */
 	uint64_t next_tag;               /* For operations that are matched by order. */
@@ -539,8 +536,8 @@ void comm_cond_init(pthread_cond_t *cond);
 int comm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock,
                    uint64_t until_us); /* UINT64_MAX: for ever. */
 
-/* Starts a thread that takes no signals, which are the program's business. 0, or an errno. */
-int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+/* Starts a thread that takes no signals, which are the program's business. An enum winnow_result, explained. */
+int comm_thread_start(pthread_t *thread, void *(*run)(void *), void *context, struct why *why);
 
 /* Add the counters of `more`. */
 void comm_stats_add(struct winnow_stats *stats, const struct winnow_stats *more);

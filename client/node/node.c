@@ -92,10 +92,14 @@ static int join_all(struct winnow_node *node, const struct winnow_node_config *c
 /* Starts the thread and waits until it has opened NCCL. If another process failed first, returns its error. */
 static int start_thread(struct winnow_node *node)
 {
+	struct why why;
+	int result;
+
 	node->due_us = clock_us() + (uint64_t)node->config.join_timeout_ms * 1000;
-	node->thread_started = comm_thread_start(&node->thread, node_run, node) == 0;
+	result = comm_thread_start(&node->thread, node_run, node, &why);
+	node->thread_started = result == WINNOW_OK;
 	if (!node->thread_started)
-		return comm_fail(WINNOW_ERR_SYSTEM, "cannot start a thread");
+		return comm_fail(result, why.text);
 	pthread_mutex_lock(&node->lock);
 	while (!node->open)
 		pthread_cond_wait(&node->changed, &node->lock);
@@ -207,8 +211,7 @@ static int op_prepare(struct winnow_node *node, struct node_op *op, void *const 
 			wrong = comm_wrong_on_gpu(node->comms[1 + i], &each, &op->options);
 		if (wrong == NULL && task->reduction == REDUCE_AVG && !dtype_is_float(task->dtype))
 			wrong = "averages of integers are not supported: each node would truncate "
-				"its "
-				"own part";
+				"its own part";
 		if (wrong == NULL && task->count > 0)
 			err = comm_gpu_find(node->gpu, &each, &found, &why);
 		if (err == 0 && found != wanted)

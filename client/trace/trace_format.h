@@ -3,7 +3,8 @@
  * trace_format.h - the file in which a worker records which parts of its tensors are non-zero
  *
  * A file is a head, then records, little-endian. A record holds a bitmap of one operation's tensor, or
- * of a part of it (geometry.h), with a bit for each `fine` elements. From it winnow tune can predict each block size that is a multiple of `fine`. The last record has the job's sent and received bytes.
+ * of a part of it (geometry.h), with a bit for each `fine` elements, so that winnow tune can predict
+ * each block size that is a multiple of `fine`. The last record has the job's sent and received bytes.
  * Pure: it converts bytes to structs and back, and checks them. trace.c writes files, trace_read.c
  * reads them.
  */

@@ -23,7 +23,7 @@
 
 /* The two upper bits. 6.3: "Operations without a tag of the user's are tagged 2^63 + n" */
 #define TAGS_BY_ORDER 2
-#define PASSED_MAX 16 /* 6.3: "nor pass over an operation for ever" */
+#define PASSED_MAX 16 /* segments of others; 6.3: "nor pass over an operation for ever" */
 
 /* ---- memory ---- */
 

@@ -281,8 +281,7 @@ void link_plain(struct link *link, const char *line)
 	} else {
 		link_fail(link, "key",
 		          "it runs with --insecure-no-key, but this worker has a key: give it the "
-		          "key, "
-		          "or give this worker none and set WINNOW_INSECURE_NO_KEY=1");
+		          "key, or give this worker none and set WINNOW_INSECURE_NO_KEY=1");
 	}
 }
 

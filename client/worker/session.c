@@ -551,8 +551,7 @@ static void breakers_look(struct session *s, uint64_t now_us)
 			s, s->link_count, WINNOW_ERR_ABORTED,
 			"%.0f %% of the datagrams of rank %u %s aggregator %s were lost for %.0f s "
 			"(%llu of %llu), which is too much for a shared network; if nobody else "
-			"uses "
-			"it, set WINNOW_NETWORK=private%s",
+			"uses it, set WINNOW_NETWORK=private%s",
 			100 * (double)found.lost / (double)found.packets, s->links[i]->config.rank,
 			found.in ? "from" : "to", s->names[i], (double)found.for_us / 1e6,
 			(unsigned long long)found.lost, (unsigned long long)found.packets,

@@ -10,257 +10,31 @@
  * that lose others must say so, in time, and then continue in the membership that the trainer tells.
  * self: it tells nothing but the first one, and kills one or two at a time until two are left. With a winnowd
  * it starts one on each of these ports of 127.0.0.1, and also kills these: all but the first for good, which
- * decides who is a member and is restarted. Some workers and winnowd freeze for longer than the silence time, and those that are dead come back.
+ * decides who is a member and is restarted. Some workers and winnowd freeze for longer than the silence time, and those
+ * that are dead come back.
  * drains: nobody is killed; each winnowd gets SIGTERM in turn, and comes back. No worker may notice.
  */
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/winnow.h"
+#include "tests/e2e/members.h"
 
 #define WORKERS_MAX 64
-#define LIMIT_MS 20000
-#define BLOCK 64
-
-struct order {
-	uint32_t id, rank, world; /* world 0: leave */
-};
-
-#define NEWCOMER UINT32_MAX /* for a world: that of the members, when they admit it */
-#define ADMIT_TURNS 8       /* they look so often */
-
-struct report {
-	enum { FAILED, FIRST, EXPELLED } kind;
-	uint32_t id, world;
-	int result;
-	double at_ms;
-	char text[256];
-};
-
-static double now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
-
-__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-/* ---- a worker ---- */
-
-/* What a worker gives: other numbers in each membership and turn, so that nothing mixed goes unseen. */
-static float given(uint64_t block, const struct order *in, uint32_t rank, uint64_t turn)
-{
-	uint64_t mixed = (block * 31 + rank * 7 + turn * 131 + in->id * 1009) *
-	                         UINT64_C(0x9e3779b97f4a7c15) >>
-	                 40;
-
-	return mixed % 4 == 0 ? (float)(mixed % 1024) : 0;
-}
-
-static int sum(struct winnow_comm *comm, const struct order *in, float *data, uint64_t blocks,
-               uint64_t turn)
-{
-	int err;
-
-	for (uint64_t i = 0; i < blocks * BLOCK; i++)
-		data[i] = given(i / BLOCK, in, in->rank, turn);
-	err = winnow_allreduce(data, data, blocks * BLOCK, WINNOW_F32, WINNOW_SUM, comm);
-	for (uint64_t block = 0; block < blocks && err == WINNOW_OK; block++) {
-		float want = 0;
-
-		for (uint32_t rank = 0; rank < in->world; rank++)
-			want += given(block, in, rank, turn);
-		for (uint64_t i = 0; i < BLOCK; i++)
-			if (data[block * BLOCK + i] != want)
-				die("rank %u of %u, membership %u: a wrong sum", in->rank,
-				    in->world, in->id);
-	}
-	return err;
-}
-
-static void say(int to, int kind, const struct order *in, int result)
-{
-	struct report report = {.kind = kind,
-	                        .id = in->id,
-	                        .world = in->world,
-	                        .result = result,
-	                        .at_ms = now_ms()};
-
-	snprintf(report.text, sizeof(report.text), "%s", winnow_last_error());
-	if (write(to, &report, sizeof(report)) != sizeof(report))
-		exit(1);
-}
-
-static bool ordered(int from)
-{
-	struct pollfd fd = {.fd = from, .events = POLLIN};
-
-	return poll(&fd, 1, 0) == 1;
-}
-
-static bool alone; /* nobody tells them */
-
-/* What each worker does, for the trainer to see. */
-static struct shown {
-	_Atomic uint64_t turns, longest_us; /* the longest has taken so long */
-	_Atomic uint32_t channels;
-} * shown;
-
-static void show(struct winnow_comm *comm, struct shown *mine, double *before_ms)
-{
-	double at_ms = now_ms();
-	uint64_t us = (uint64_t)((at_ms - *before_ms) * 1e3);
-	struct winnow_stats stats;
-
-	winnow_comm_stats(comm, &stats);
-	atomic_store(&mine->channels, stats.channels);
-	if (us > atomic_load(&mine->longest_us))
-		atomic_store(&mine->longest_us, us);
-	atomic_fetch_add(&mine->turns, 1);
-	*before_ms = at_ms;
-}
-
-static int form(struct winnow_comm **comm, const struct order *in)
-{
-	struct winnow_config config;
-	struct winnow_membership membership = {.rank = in->rank, .world = in->world};
-	char id[16], job[80];
-
-	snprintf(id, sizeof(id), "%u", in->id);
-	membership.id = id;
-	if (*comm != NULL)
-		return winnow_comm_reconfigure(*comm, &membership);
-	winnow_config_init(&config);
-	config.block = BLOCK;
-	if (in->world == NEWCOMER)
-		return winnow_comm_enter(&config, comm);
-	snprintf(job, sizeof(job), "%s/%s", config.job, id);
-	config.job = job;
-	config.rank = in->rank;
-	config.world = in->world;
-	config.block = BLOCK;
-	return winnow_comm_create(&config, comm);
-}
-
-/* They number their memberships so that each has a higher one. */
-static int number(struct winnow_comm *comm, struct order *in)
-{
-	int64_t id = in->id + 1;
-	int err = winnow_allreduce(&id, &id, 1, WINNOW_I64, WINNOW_MAX, comm);
-
-	in->rank = winnow_comm_rank(comm);
-	in->world = winnow_comm_world(comm);
-	in->id = (uint32_t)id;
-	if (err == WINNOW_OK)
-		winnow_comm_hold(comm);
-	return err;
-}
-
-/* As the first aggregator says. */
-static int go_on(struct winnow_comm **comm, struct order *in, int to)
-{
-	int err = WINNOW_ERR_LOST;
-
-	if (*comm != NULL)
-		err = winnow_comm_reconfigure(*comm, &(struct winnow_membership){.world = 2});
-	if (err == WINNOW_ERR_LOST) { /* it is counted among the lost: it comes back */
-		if (*comm != NULL)
-			say(to, EXPELLED, in, err);
-		winnow_comm_destroy(*comm);
-		*comm = NULL;
-		in->world = NEWCOMER;
-		err = form(comm, in);
-	}
-	return err == WINNOW_OK ? number(*comm, in) : err;
-}
-
-/* Out: in another membership, with newcomers? */
-static int admit(struct winnow_comm *comm, struct order *in, bool *grown)
-{
-	uint32_t came;
-	int err = winnow_comm_admit(comm, 3, &came);
-
-	*grown = came > 0;
-	return err == WINNOW_OK && came > 0 ? number(comm, in) : err;
-}
-
-static bool may_go_on(int err)
-{
-	return alone && (err == WINNOW_ERR_MEMBERS || err == WINNOW_ERR_LOST);
-}
-
-static void work(int from, int to, uint64_t blocks, struct shown *mine)
-{
-	double before_ms = now_ms();
-	float *data = malloc(blocks * BLOCK * sizeof(*data));
-	struct winnow_comm *comm = NULL;
-	struct order in;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	while (data != NULL && read(from, &in, sizeof(in)) == sizeof(in) && in.world > 0) {
-		int err = form(&comm, &in);
-
-		if (err == WINNOW_OK && in.world == NEWCOMER)
-			err = number(comm, &in);
-		for (uint64_t turn = 0; err == WINNOW_OK && !ordered(from); turn++) {
-			bool grown = false;
-
-			err = sum(comm, &in, data, blocks, turn);
-			if (turn == 0 && err == WINNOW_OK)
-				say(to, FIRST, &in, err);
-			if (alone && err == WINNOW_OK && turn % ADMIT_TURNS == ADMIT_TURNS - 1)
-				err = admit(comm, &in, &grown);
-			if (err == WINNOW_OK)
-				show(comm, mine, &before_ms);
-			if (grown)
-				turn = UINT64_MAX;
-			while (may_go_on(err) && !ordered(from)) {
-				err = go_on(&comm, &in, to);
-				turn = UINT64_MAX;
-			}
-		}
-		if (err != WINNOW_OK)
-			say(to, FAILED, &in, err);
-	}
-	winnow_comm_destroy(comm);
-	exit(0);
-}
-
-/* ---- the trainer ---- */
 
 static struct child {
 	pid_t pid; /* 0: none */
 	int to, from;
 	bool member, frozen, expelled; /* expelled: as it was frozen */
 } children[WORKERS_MAX];
+static struct shown *shown; /* [WORKERS_MAX] */
+static bool alone;          /* The trainer does not tell workers how to continue. */
 static uint32_t workers, last_id;
 static uint64_t dice, blocks;
 static double noticed_ms[4096], resumed_ms[4096];
@@ -284,7 +58,7 @@ static void child_start(struct child *c)
 			if (&children[i] != c && children[i].pid != 0)
 				close(children[i].to);
 		close(down[1]);
-		work(down[0], up[1], blocks, &shown[c - children]);
+		work(down[0], up[1], blocks, alone, &shown[c - children]);
 	}
 	close(down[0]);
 	close(up[1]);
@@ -490,65 +264,7 @@ static void kill_until_two(void)
 	}
 }
 
-/* ---- aggregators ---- */
-
-static struct winnowd {
-	uint16_t port;
-	pid_t pid;
-} daemons[8];
-static uint32_t daemon_count, daemons_left;
-static char **winnowd_command;
-
-static bool listens(uint16_t port)
-{
-	struct sockaddr_in to = {.sin_family = AF_INET,
-	                         .sin_port = htons(port),
-	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	bool yes = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0;
-
-	close(fd);
-	return yes;
-}
-
-static void winnowd_start(struct winnowd *d)
-{
-	char listen[32], option[] = "--listen", *command[32] = {winnowd_command[0], option, listen};
-	double until_ms = now_ms() + LIMIT_MS;
-
-	snprintf(listen, sizeof(listen), "127.0.0.1:%u", d->port);
-	for (uint32_t i = 3; i < 31 && winnowd_command[i - 2] != NULL; i++)
-		command[i] = winnowd_command[i - 2];
-	d->pid = fork();
-	if (d->pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execv(command[0], command);
-		die("%s: %s", command[0], strerror(errno));
-	}
-	while (!listens(d->port)) {
-		if (now_ms() > until_ms)
-			die("winnowd does not listen on port %u", d->port);
-		usleep(2000);
-	}
-}
-
-static void winnowd_kill(struct winnowd *d)
-{
-	kill(d->pid, SIGKILL);
-	waitpid(d->pid, NULL, 0);
-	d->pid = 0;
-}
-
-static void daemons_start(char *ports, char **command)
-{
-	winnowd_command = command;
-	for (char *port = strtok(ports, ","); port != NULL && daemon_count < 8;
-	     port = strtok(NULL, ",")) {
-		daemons[daemon_count].port = (uint16_t)atoi(port);
-		winnowd_start(&daemons[daemon_count++]);
-	}
-	daemons_left = daemon_count;
-}
+/* ---- aggregators that are killed ---- */
 
 /* All members use all that run: one that is back may be needed next. */
 static void all_have(uint32_t channels)
@@ -574,7 +290,7 @@ static void winnowd_round(uint32_t living)
 	while (d->pid == 0)
 		d = &daemons[throw_dice(daemon_count)];
 	also = d != daemons && living > 3 && throw_dice(2) == 0;
-	all_have(daemons_left);
+	all_have(daemons_running());
 	began_ms = last_ms = now_ms();
 	if (also && throw_dice(2) == 0) {
 		child_kill(any(true));
@@ -587,9 +303,7 @@ static void winnowd_round(uint32_t living)
 		usleep(throw_dice(3) * throw_dice(20000));
 		child_kill(any(true));
 	}
-	if (d != daemons) {
-		daemons_left--;
-	} else {
+	if (d == daemons) {
 		usleep(throw_dice(3) * throw_dice(100000));
 		winnowd_start(d);
 		began_ms = now_ms();
@@ -627,36 +341,21 @@ static void all_work(uint32_t channels)
 	}
 }
 
-/* It ends by itself, and in good order. */
-static void winnowd_drain(struct winnowd *d)
-{
-	double began_ms = now_ms();
-	int status;
-
-	kill(d->pid, SIGTERM);
-	waitpid(d->pid, &status, 0);
-	if (status != 0)
-		die("winnowd on port %u ended with status %d", d->port, status);
-	d->pid = 0;
-	ended_ms[drains] = now_ms() - began_ms;
-}
-
 static void drain_round(void)
 {
 	struct winnowd *d = &daemons[throw_dice(daemon_count)];
-	uint32_t left = 0;
 	double began_ms;
 
 	for (uint32_t i = 0; i < workers; i++)
 		atomic_store(&shown[i].longest_us, 0);
 	usleep(throw_dice(30000));
+	began_ms = now_ms();
 	if (d->pid != 0) {
 		winnowd_drain(d);
+		ended_ms[drains] = now_ms() - began_ms;
 		if (d == daemons)
 			winnowd_start(d);
-		for (uint32_t i = 0; i < daemon_count; i++)
-			left += daemons[i].pid != 0;
-		all_work(left);
+		all_work(daemons_running());
 		for (uint32_t i = 0; i < workers; i++) {
 			double ms = (double)atomic_load(&shown[i].longest_us) / 1e3;
 
@@ -665,11 +364,8 @@ static void drain_round(void)
 		drains++;
 		return;
 	}
-	began_ms = now_ms();
 	winnowd_start(d);
-	for (uint32_t i = 0; i < daemon_count; i++)
-		left += daemons[i].pid != 0;
-	all_work(left);
+	all_work(daemons_running());
 	returned_ms[returns++] = now_ms() - began_ms;
 }
 
@@ -710,7 +406,6 @@ static void winnowd_return(void)
 		if (daemons[i].pid != 0)
 			continue;
 		winnowd_start(&daemons[i]);
-		daemons_left++;
 		return;
 	}
 }
@@ -828,9 +523,7 @@ int main(int argc, char **argv)
 			round_go();
 	}
 	workers_end();
-	for (uint32_t i = 0; i < daemon_count; i++)
-		if (daemons[i].pid != 0)
-			winnowd_kill(&daemons[i]);
+	daemons_end();
 	figures_say();
 	return 0;
 }

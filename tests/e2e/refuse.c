@@ -7,8 +7,8 @@
  *     FAIL_COUNT   a file that gets how many times the program has asked
  *     FAIL_LOG     a file that gets a line for each thread or descriptor: its number, the function, and who calls it
  *
- * It does not matter which part asks: ours, jansson, libuv, OpenSSL. What libc asks of itself is not seen, but for memory.
- * libuv gets its first pipe and its thread: it would abort, so winnowd asks for the same just before.
+ * It does not matter who asks: our code, jansson, libuv or OpenSSL. Requests inside libc are not seen, except for memory.
+ * libuv always gets its first pipe and its threads, because it would abort. winnowd asks for the same just before.
  */
 
 #define _GNU_SOURCE
@@ -42,7 +42,7 @@ __attribute__((constructor)) static void begin(void)
 {
 	const char *at = getenv("FAIL_AT"), *what = getenv("FAIL_WHAT");
 
-	atomic_store(&asked, 0); /* what was asked for before main() is the loader's */
+	atomic_store(&asked, 0); /* Before main() the loader has asked. */
 	if (what != NULL)
 		wanted = *what == 'm' ? MEMORY : *what == 't' ? THREADS : DESCRIPTORS;
 	if (at != NULL) {
@@ -164,7 +164,7 @@ DESCRIPTOR(timerfd_create, (int clock, int flags), clock, flags)
 DESCRIPTOR(dup, (int fd), fd)
 DESCRIPTOR(pipe, (int *fds), fds)
 DESCRIPTOR(pipe2, (int *fds, int flags), fds, flags)
-/* Callers that create no file give no mode, and what stands in its place then is passed on in vain. */
+/* Callers that create no file give no mode. Whatever stands in its place is passed on, and libc ignores it. */
 DESCRIPTOR(open, (const char *path, int flags, mode_t mode), path, flags, mode)
 DESCRIPTOR(open64, (const char *path, int flags, mode_t mode), path, flags, mode)
 DESCRIPTOR(openat, (int fd, const char *path, int flags, mode_t mode), fd, path, flags, mode)

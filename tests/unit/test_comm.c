@@ -291,9 +291,10 @@ TEST(signals)
 	static const int some[] = {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM, SIGPIPE};
 	sigset_t before, after, in_thread;
 	pthread_t thread;
+	struct why why;
 
 	pthread_sigmask(SIG_SETMASK, NULL, &before);
-	assert_int_equal(comm_thread_start(&thread, mask_tell, &in_thread), 0);
+	assert_int_equal(comm_thread_start(&thread, mask_tell, &in_thread, &why), WINNOW_OK);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	pthread_sigmask(SIG_SETMASK, NULL, &after);
 	for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) {

@@ -102,11 +102,9 @@ TEST(buffers)
 	given_bytes = 2 * 212992;
 	look();
 	expect("warn receive buffer: 208 KB granted of 16384 asked for: the window is smaller, and "
-	       "bursts "
-	       "are lost > sysctl -w net.core.rmem_max=16777216\n");
+	       "bursts are lost > sysctl -w net.core.rmem_max=16777216\n");
 	expect("warn send buffer: 208 KB granted of 16384 asked for: the window is smaller, and "
-	       "bursts "
-	       "are lost > sysctl -w net.core.wmem_max=16777216\n");
+	       "bursts are lost > sysctl -w net.core.wmem_max=16777216\n");
 	given_bytes = 2 * 16777216;
 }
 
@@ -117,8 +115,8 @@ TEST(neighbours)
 	waiting_text = "4194304\n";
 	look();
 	expect("warn neighbours: 4096 KB wait for an address that does not answer: 9 such "
-	       "addresses fill "
-	       "winnowd's send buffer > sysctl -w net.ipv4.neigh.default.unres_qlen_bytes=8192");
+	       "addresses fill winnowd's send buffer > sysctl -w "
+	       "net.ipv4.neigh.default.unres_qlen_bytes=8192");
 	waiting_text = NULL;
 	look();
 	assert_null(strstr(found, "neighbours"));

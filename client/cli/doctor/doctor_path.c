@@ -91,8 +91,7 @@ static void try_job(const char *address, const char *as, struct winnow_comm *com
 	lossy = stats.retransmits * 100 > stats.sent_packets;
 	doctor_say(lossy ? DOCTOR_WARN : DOCTOR_OK, "aggregator",
 	           "find where packets are lost: ethtool -S, nstat -az UdpRcvbufErrors and the "
-	           "buffers "
-	           "above, on both hosts",
+	           "buffers above, on both hosts",
 	           "%s: joined%s%s; 1 MB summed, %llu of %llu packets sent again%s", address,
 	           *as != '\0' ? " as " : "", as, (unsigned long long)stats.retransmits,
 	           (unsigned long long)stats.sent_packets,

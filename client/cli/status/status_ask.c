@@ -233,6 +233,7 @@ enum status_health status_ask(struct status_targets *targets)
 
 	for (uint32_t i = 0; i < targets->count; i++) {
 		struct status_target *target = &targets->list[i];
+		int err;
 
 		json_decref(target->report);
 		target->report = NULL;
@@ -243,9 +244,10 @@ enum status_health status_ask(struct status_targets *targets)
 		target->all = targets;
 		why_set(&target->why, 0, "no answer within %.1f s",
 		        (double)targets->timeout_us / 1e6);
-		asked[i] = pthread_create(&target->thread, NULL, target_ask, target) == 0;
-		if (!asked[i])
-			why_set(&target->why, 0, "cannot start a thread that asks it");
+		err = pthread_create(&target->thread, NULL, target_ask, target);
+		asked[i] = err == 0;
+		if (err != 0)
+			why_set(&target->why, 0, "cannot start a thread: %s", strerror(err));
 	}
 	for (uint32_t i = 0; i < targets->count; i++) {
 		if (asked[i])

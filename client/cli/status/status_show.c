@@ -362,8 +362,7 @@ static void show_notes(const struct status_target *target, FILE *out)
 	if (lost > 0)
 		line_print(out,
 		           "  log: %.0f lines are lost because the reader of winnowd's stderr is "
-		           "too slow "
-		           "or gone",
+		           "too slow or gone",
 		           lost);
 	if (*report_text(failure, "text") != '\0')
 		line_print(out, "  last failure, %s ago: job %.64s: %s",

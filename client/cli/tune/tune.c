@@ -83,8 +83,7 @@ static const struct options options = {
 		"next step.\nFOLDER is the recording of a job that ran with WINNOW_TRACE=FOLDER. "
 		"Without either, gradients are\nmade up from a pattern.",
 	.examples = "  winnow tune grad.0 grad.1 --rate 10G\n"
-		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot "
-		    "curve.svg\n",
+		    "  WINNOW_TRACE=/tmp/t python3 train.py; winnow tune /tmp/t --plot curve.svg\n",
 	.list = list,
 	.groups = groups,
 	.section = "tune",

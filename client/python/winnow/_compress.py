@@ -388,7 +388,8 @@ def merge_memories(states: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
     states = list(states)
     saved = {state.get("workers") for state in states} - {None}
     if not states or saved - {len(states)}:
-        raise ValueError(f"there are {len(states)} states, but {', '.join(map(str, saved)) or 'no'} workers have saved: want all their states")
+        workers = ", ".join(map(str, saved)) or "no"
+        raise ValueError(f"there are {len(states)} states, but {workers} workers have saved: want all their states")
     if any(state["steps"] != states[0]["steps"] for state in states):
         raise ValueError("the states are not of the same step: want those that all workers saved after one step")
     merged = {"steps": dict(states[0]["steps"])}

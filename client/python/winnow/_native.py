@@ -185,7 +185,8 @@ def load():
     """Loads the library and declares its functions. Returns it and its path."""
     path = find_library()
     try:
-        library = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)  # absolute, because it looks for other libraries beside itself
+        # Absolute, because it looks for other libraries beside itself.
+        library = ctypes.CDLL(os.path.abspath(path) if os.sep in path else path)
     except OSError as error:
         raise ImportError(f"cannot load libwinnow from {path}: {error}") from None
     try:

@@ -17,7 +17,7 @@ from ._node import node_id, said
 
 
 _drawn = False
-_NAME_MAX = 46  # before a suffix; a job's name has at most 63 characters
+_NAME_MAX = 46  # before a suffix; a job's name has at most 64 characters
 
 
 def draw_job():
