@@ -129,7 +129,6 @@ wheel_link = $(link) -s -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN'
 wheel := $(addprefix $(BUILD)/wheel/,$(notdir $(binaries)))
 # In the library OpenSSL is linked in: a process of Python has one of its own, perhaps newer, under the same name.
 linked_in = $(subst -lssl -lcrypto,-Wl$(comma)-Bstatic -lssl -lcrypto -Wl$(comma)-Bdynamic,$(core_libs))
-comma := ,
 
 $(wheel): | $(BUILD)/wheel
 $(BUILD)/wheel:

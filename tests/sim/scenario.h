@@ -8,6 +8,9 @@
 #include "tests/sim/dice.h"
 #include "tests/sim/world.h"
 
+/* The shortest silence time of a worker in a world from a seed: nobody notices a fault of half of that. */
+#define SILENCE_US_MIN 1000000
+
 /* scenario.c. A world's `workers` are freed by scenario_free(). */
 void scenario_make(uint64_t seed, struct world_spec *out);
 void scenario_free(struct world_spec *spec);
@@ -18,6 +21,9 @@ void scenario_describe(const struct world_spec *spec, char *text, size_t room);
 /* An aggregator of one thread and `jobs` of `world` workers, `delay_us` one way; nothing has a rate, all is large enough. */
 void scenario_calm(struct world_spec *out, const char *name, uint32_t jobs, uint32_t world,
                    uint64_t delay_us);
+
+/* scenario_job.c: draws what a job does and what happens to it. The world has its aggregators and its job_count. */
+void scenario_job(struct dice *dice, const struct world_spec *spec, struct job_spec *job);
 
 /*
  * scenario_class.c: worlds of a kind, where it is known what the effort may be. Most seeds are worlds of any kind,

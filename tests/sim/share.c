@@ -6,7 +6,7 @@
  * jobs' workers of a rank share a host, whose link is the narrow one; the aggregator's is not.
  */
 
-#include "tests/sim/scenario.h"
+#include "tests/sim/share.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,9 +20,6 @@
 #define FRAME_BYTES (WIRE_HEADER_BYTES + 4 * BLOCK + SIMNET_HEADER_BYTES)
 #define MBIT UINT64_C(1000000)
 #define MB UINT64_C(1000000)
-#define SAMPLE_US 500
-
-struct share;
 
 /* What tells worlds of a kind apart. */
 struct scene {
@@ -35,15 +32,6 @@ struct scene {
 	uint32_t queue, rounds;     /* tcp_beside: which one, and how many operations */
 	uint64_t rate_bits_s, buffer_bytes, mb;
 	bool multicast, private_network;
-};
-
-struct share {
-	const char *name;
-	struct world_spec spec;
-	struct world_measures measures;
-	struct world_outcome outcome;
-	bool may_starve; /* it need not end in time */
-	bool missed;     /* a bound that must be met */
 };
 
 /*
@@ -230,88 +218,7 @@ static bool done(struct share *s)
 	return met;
 }
 
-/* ---- figures ---- */
-
-static uint64_t bytes_at(const struct share *s, uint32_t queue, uint32_t flow, uint64_t at_us)
-{
-	uint32_t i = (uint32_t)(at_us / SAMPLE_US);
-
-	if (s->measures.sample_count == 0)
-		return 0;
-	if (i >= s->measures.sample_count)
-		i = s->measures.sample_count - 1;
-	return s->measures.samples[i].bytes[queue - 1][flow];
-}
-
-/* Of what two flows send through a queue, the part of the first. */
-static double share_of(const struct share *s, uint32_t queue, const uint32_t flows[2],
-                       const uint64_t from_to_us[2])
-{
-	double a = (double)(bytes_at(s, queue, flows[0], from_to_us[1]) -
-	                    bytes_at(s, queue, flows[0], from_to_us[0]));
-	double b = (double)(bytes_at(s, queue, flows[1], from_to_us[1]) -
-	                    bytes_at(s, queue, flows[1], from_to_us[0]));
-
-	return a + b > 0 ? a / (a + b) : 0;
-}
-
-/* While all jobs run. */
-static void together(const struct share *s, uint64_t from_to_us[2])
-{
-	from_to_us[0] = 0;
-	from_to_us[1] = (uint64_t)s->measures.sample_count * SAMPLE_US;
-	for (uint32_t j = 0; j < s->spec.job_count; j++) {
-		const struct job_measures *job = &s->measures.jobs[j];
-
-		if (job->first_us > from_to_us[0])
-			from_to_us[0] = job->first_us;
-		if (job->time_count > 0 && job->last_us < from_to_us[1])
-			from_to_us[1] = job->last_us;
-	}
-}
-
-/* How much of what a queue could take it took, of all. */
-static double used(const struct share *s, uint32_t queue, const uint64_t from_to_us[2])
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t f = 0; f < s->spec.job_count + s->spec.cross_count; f++)
-		bytes +=
-			bytes_at(s, queue, f, from_to_us[1]) - bytes_at(s, queue, f, from_to_us[0]);
-	return (double)bytes * 8e6 / (double)(from_to_us[1] - from_to_us[0]) /
-	       (double)s->spec.queues[queue - 1].rate_bits_s;
-}
-
-static int ascending(const void *a, const void *b)
-{
-	const struct op_time *x = a, *y = b;
-
-	return (x->us > y->us) - (x->us < y->us);
-}
-
-/* The time that `part` of a job's operations did not exceed, of those while all jobs ran. */
-static double time_at(struct share *s, uint32_t job, double part)
-{
-	struct job_measures *j = &s->measures.jobs[job];
-	uint32_t count = 0;
-	uint64_t all_us[2];
-
-	together(s, all_us);
-	for (uint32_t i = 0; i < j->time_count; i++)
-		if (j->times[i].end_us <= all_us[1] &&
-		    j->times[i].end_us - j->times[i].us >= all_us[0])
-			j->times[count++] = j->times[i];
-	j->time_count = count;
-	if (count == 0)
-		return 0;
-	qsort(j->times, count, sizeof(*j->times), ascending);
-	return (double)j->times[(uint32_t)((count - 1) * part + 0.5)].us;
-}
-
-static double took_us(const struct share *s, uint32_t job)
-{
-	return (double)(s->measures.jobs[job].last_us - s->measures.jobs[job].first_us);
-}
+/* ---- rows of the table ---- */
 
 static double percent(uint64_t part, uint64_t whole)
 {
@@ -369,10 +276,10 @@ static bool two_dense(const struct scene *scene)
 	dense(s, 0, 6 * MB, 3);
 	dense(s, 1, 6 * MB, 3);
 	run(s);
-	together(s, both_us);
-	goal(s, share_of(s, 1, flows, both_us), 0.45, 0.55, "job 0's share, queue 1");
-	goal(s, share_of(s, 2, flows, both_us), 0.45, 0.55, "job 0's share, queue 2");
-	goal(s, used(s, 1, both_us), 0.95, 1.001, "use of queue 1");
+	share_together(s, both_us);
+	goal(s, share_part(s, 1, flows, both_us), 0.45, 0.55, "job 0's share, queue 1");
+	goal(s, share_part(s, 2, flows, both_us), 0.45, 0.55, "job 0's share, queue 2");
+	goal(s, share_used(s, 1, both_us), 0.95, 1.001, "use of queue 1");
 	goal_wait(s, 1, 1);
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
@@ -388,8 +295,8 @@ static bool small_beside(const struct scene *scene)
 	scene->lay(s, 300 * MBIT, MB, 0);
 	small(s, 0, 400);
 	run(s);
-	p50 = time_at(s, 0, 0.5);
-	p99 = time_at(s, 0, 0.99);
+	p50 = share_time_at(s, 0, 0.5);
+	p99 = share_time_at(s, 0, 0.99);
 	done(s);
 	s = make(scene->name, 2, 2, 25);
 	scene->lay(s, 300 * MBIT, MB, 0);
@@ -398,10 +305,10 @@ static bool small_beside(const struct scene *scene)
 	run(s);
 	row(s, p50, "4 KB alone: median, us");
 	row(s, p99, "4 KB alone: p99, us");
-	row(s, time_at(s, 0, 0.5), "4 KB beside a dense job: median, us");
-	row(s, time_at(s, 0, 0.99), "4 KB beside a dense job: p99, us");
-	goal(s, time_at(s, 0, 0.5) / p50, 0, 3, "median, times its own");
-	goal(s, time_at(s, 0, 0.99) / p99, 0, 10, "p99, times its own");
+	row(s, share_time_at(s, 0, 0.5), "4 KB beside a dense job: median, us");
+	row(s, share_time_at(s, 0, 0.99), "4 KB beside a dense job: p99, us");
+	goal(s, share_time_at(s, 0, 0.5) / p50, 0, 3, "median, times its own");
+	goal(s, share_time_at(s, 0, 0.99) / p99, 0, 10, "p99, times its own");
 	rows_queues(s, 1, 2);
 	return done(s);
 }
@@ -435,11 +342,11 @@ static bool tcp_beside(const struct scene *scene)
 	s->spec.limit_us = 30000000;
 	cross(s, scene->queue);
 	run(s);
-	together(s, both_us);
+	share_together(s, both_us);
 	both_us[0] += (both_us[1] - both_us[0]) / 5; /* the start is not the rule */
-	goal(s, share_of(s, scene->queue, flows, both_us), 0.4, 0.6,
+	goal(s, share_part(s, scene->queue, flows, both_us), 0.4, 0.6,
 	     "TCP's share beside a dense job");
-	row(s, used(s, scene->queue, both_us), "use of the queue");
+	row(s, share_used(s, scene->queue, both_us), "use of the queue");
 	row(s, (double)s->measures.cross_lost[0], "TCP: lost");
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
@@ -454,8 +361,7 @@ static bool tcp_ends(const struct scene *scene)
 {
 	const uint64_t ends_us = 4000000, look_us = 15000000;
 	struct share *s = make(scene->name, 2, 2, 25);
-	uint64_t both_us[2], from, to;
-	double waiting;
+	uint64_t both_us[2];
 
 	port(s, 300 * MBIT, MB, 0);
 	dense(s, 0, 24 * MB, 13);
@@ -463,13 +369,9 @@ static bool tcp_ends(const struct scene *scene)
 	cross(s, 1);
 	s->spec.crosses[0].until_us = ends_us;
 	run(s);
-	together(s, both_us);
-	from = (look_us + 500000) / SAMPLE_US;
-	to = both_us[1] / SAMPLE_US;
-	waiting = s->measures.samples[to].waiting[0] - s->measures.samples[from].waiting[0];
-	goal(s, waiting / (double)(both_us[1] - from * SAMPLE_US) * 8e3 / (300 * MBIT), 0, 1,
-	     "ms waiting, mean, 11.5 s after that");
-	row(s, used(s, 1, both_us), "use of the queue");
+	share_together(s, both_us);
+	goal(s, share_waiting_ms(s, look_us + 500000), 0, 1, "ms waiting, mean, 11.5 s after that");
+	row(s, share_used(s, 1, both_us), "use of the queue");
 	rows_queues(s, 1, 2);
 	return done(s);
 }
@@ -486,20 +388,20 @@ static bool join(const struct scene *scene)
 	dense(s, 1, 6 * MB, 2);
 	late(s, 1, 300000);
 	run(s);
-	together(s, both_us);
+	share_together(s, both_us);
 	from_us = both_us[0];
 	rtt_us = 1000 + (uint64_t)(s->measures.queues[0].bytes_mean * 8 / 300);
 	for (uint64_t at = from_us; at + 5 * rtt_us < both_us[1] && fair_us == 0; at += SAMPLE_US) {
 		const uint64_t window[] = {at, at + 5 * rtt_us};
 
-		if (share_of(s, 1, flows, window) >= 0.45)
+		if (share_part(s, 1, flows, window) >= 0.45)
 			fair_us = at + 1 - from_us;
 	}
 	row(s, (double)rtt_us / 1e3, "round trip, mean queue included, ms");
 	row(s, fair_us > 0 ? (double)fair_us / 1e3 : -1,
 	    "a second job has 0.9 of its part after ms");
 	goal(s, fair_us > 0 ? (double)fair_us / (double)rtt_us : 1e6, 0, 20, "in round trips");
-	goal(s, share_of(s, 1, flows, both_us), 0.45, 0.55, "its share while both run");
+	goal(s, share_part(s, 1, flows, both_us), 0.45, 0.55, "its share while both run");
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
 	return done(s);
@@ -511,15 +413,14 @@ static bool join(const struct scene *scene)
  */
 static bool start_soon(const struct scene *scene)
 {
-	const uint32_t starts = 20, from = 200000 / SAMPLE_US;
+	const uint32_t starts = 20;
 	struct share worst = {.name = scene->name};
 	double most_ms = 0;
 	bool met = true;
 
 	for (uint32_t i = 1; i <= starts; i++) {
 		struct share *s = make(scene->name, 2, 2, 25);
-		uint64_t both_us[2];
-		double waiting, ms;
+		double ms;
 
 		hosts(s, 300 * MBIT, MB, 0);
 		busy(s, 10000, 4000);
@@ -527,10 +428,7 @@ static bool start_soon(const struct scene *scene)
 		dense(s, 1, 8 * MB, 1);
 		late(s, 1, i * 100);
 		run(s);
-		together(s, both_us);
-		waiting = s->measures.samples[both_us[1] / SAMPLE_US].waiting[0] -
-		          s->measures.samples[from].waiting[0];
-		ms = waiting / (double)(both_us[1] - from * SAMPLE_US) * 8e3 / (300 * MBIT);
+		ms = share_waiting_ms(s, 200000);
 		most_ms = ms > most_ms ? ms : most_ms;
 		met = done(s) && met;
 	}
@@ -554,7 +452,7 @@ static bool leave(const struct scene *scene)
 	     at += SAMPLE_US) {
 		const uint64_t window[] = {at, at + 5 * rtt_us};
 
-		if (used(s, 1, window) >= 0.9)
+		if (share_used(s, 1, window) >= 0.9)
 			full_us = at + 1 - from_us;
 	}
 	row(s, (double)rtt_us / 1e3, "round trip, mean queue included, ms");
@@ -582,7 +480,7 @@ static bool incast(const struct scene *scene)
 	}
 	dense(s, 0, 2 * MB, 3);
 	run(s);
-	goal(s, 3 * frames_us(2 * MB, 16, 1000 * MBIT) / took_us(s, 0), 0.9, 1.0,
+	goal(s, 3 * frames_us(2 * MB, 16, 1000 * MBIT) / share_took_us(s, 0), 0.9, 1.0,
 	     "speed, of what the link could carry");
 	rows_again(s, 1);
 	rows_queues(s, 1, 2);
@@ -611,7 +509,7 @@ static bool uneven(const struct scene *scene)
 	dense(s, 0, 8 * MB, 2);
 	s->spec.jobs[0].ops[0].density_ppm = 250000;
 	run(s);
-	goal(s, took_us(s, 0) / 2 / (any * frames_us(8 * MB, 1, 100 * MBIT)), 0, 1.05,
+	goal(s, share_took_us(s, 0) / 2 / (any * frames_us(8 * MB, 1, 100 * MBIT)), 0, 1.05,
 	     "times the bound");
 	rows_again(s, 1);
 	rows_queues(s, 4, 4);
@@ -637,7 +535,7 @@ static double lossy_us(const char *name, uint32_t loss_ppm, uint64_t delay_us, b
 		}
 		dense(s, 0, 8 * MB, 1);
 		run(s);
-		us += took_us(s, 0) / 40;
+		us += share_took_us(s, 0) / 40;
 		*met = done(s) && *met;
 	}
 	return us;
@@ -686,7 +584,7 @@ static bool alone(const struct scene *scene)
 		run(s);
 		snprintf(text, sizeof(text), "%u Mbit/s, %u us: times the bound",
 		         (unsigned)rates[i], (unsigned)scene->delay_us);
-		goal(s, took_us(s, 0) / frames_us(16 * MB, 1, rate), 0, 1.02, text);
+		goal(s, share_took_us(s, 0) / frames_us(16 * MB, 1, rate), 0, 1.02, text);
 		rows_again(s, 0.1);
 		rows_queues(s, 2, 2);
 		met = done(s) && met;

@@ -366,7 +366,7 @@ static bool loss_told(const char *error, uint32_t who, const char *text)
 	return told != NULL && strncmp(told + strlen(name), text, strlen(text)) == 0;
 }
 
-/* "rank 1", which is not rank 12. */
+/* Does the error name this rank? "rank 12" does not name rank 1. */
 static bool rank_told(const char *error, uint32_t who)
 {
 	char name[32];

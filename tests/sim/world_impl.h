@@ -3,7 +3,8 @@
  * world_impl.h - what the world_*.c files share
  *
  * world.c             builds a world, hands out its events, knows when all is over
- * world_aggregator.c  an aggregator's shell: what control.c and data_packets.c do
+ * world_aggregator.c  an aggregator's shell: what control.c does
+ * world_packets.c     its datagrams: what data_packets.c does
  * world_kernel.c      the XDP program before it
  * world_worker.c      a worker's shell: what comm_loop.c does, and what it submits
  * world_rows.c        operations whose tensors have parts, or are given as lists
@@ -79,6 +80,15 @@ struct sim_aggregator {
 	uint64_t received, pulled;  /* by channels, as the shell has seen it */
 	uint64_t strange; /* datagrams that came from elsewhere than their worker knocked from */
 };
+
+/* Returns the port of this channel id, or NULL. */
+static inline struct sim_port *port_named(struct sim_aggregator *a, uint16_t id)
+{
+	for (uint32_t i = 0; i < PORTS_MAX; i++)
+		if (a->ports[i] != NULL && a->ports[i]->info.id == id)
+			return a->ports[i];
+	return NULL;
+}
 
 /* One control connection: its handle on the aggregator. */
 struct sim_peer {
@@ -289,6 +299,10 @@ void connection_secure(const struct world *world, uint32_t connection, const cha
 void aggregator_kill(struct sim_aggregator *aggregator, bool resets);
 void aggregator_revive(struct sim_aggregator *aggregator);
 
+/* world_packets.c */
+void packets_take(struct sim_aggregator *a, struct sim_event *event); /* a datagram has come */
+void packets_drain(struct sim_aggregator *a); /* what channels have to say is sent */
+
 /* world_kernel.c */
 const char *kernel_share(void *context, const struct jobs_channel *channel,
                          struct channel_config *config);
@@ -298,7 +312,6 @@ void kernel_release(struct sim_port *port);
 /* True when the kernel has kept the datagram; its answers are sent. */
 bool kernel_takes(struct sim_aggregator *a, struct sim_port *port, const struct sim_event *event,
                   bool at_home);
-struct sim_port *port_named(struct sim_aggregator *a, uint16_t id);
 
 /* world_rows.c: sometimes the operation is given as a list of its blocks, and its result is one. */
 void rows_make(struct sim_worker *w, struct sim_op *op, const struct op_spec *spec);
