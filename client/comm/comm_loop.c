@@ -323,11 +323,12 @@ static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 	}
 }
 
-/* Looks at all sockets, and waits for them until due_us. */
+/* Looks at all sockets, and waits for them until due_us; or for what is no datagram, while datagrams gather. */
 static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 2] = {0};
 	uint64_t now_us = clock_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
+	uint64_t gather_for_us = 0;
 	bool full = (comm_gpu_state(comm) & STAGING_FULL) != 0, idle = wait_us > 0;
 	uint32_t rest_us = comm->fixed.backend->rest == NULL ? NET_REST_FD
 	                   : idle ? comm->fixed.backend->rest(comm->fixed.net)
@@ -341,18 +342,21 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 		wait_us = 0;
 	if (comm->run.full && ready)
 		wait_us = 0; /* There is room again, for which packets may wait. */
-	wait = (struct timespec){.tv_sec = (time_t)(wait_us / 1000000),
-	                         .tv_nsec = (long)(wait_us % 1000000 * 1000)};
+	if (!polled && !full && wait_us > 0)
+		gather_for_us = session_gather_us(comm->session, now_us);
+	if (gather_for_us > 0 && gather_for_us < wait_us)
+		wait_us = gather_for_us;
+	wait = clock_timespec(wait_us);
 	if (!polled || wait_us > 0) {
-		nfds_t count = watch_all(comm, full, ready, fds);
-		bool endless = wait_us > 0 && due_us == UINT64_MAX && !polled;
+		nfds_t count = watch_all(comm, full || gather_for_us > 0, ready, fds);
+		bool endless = wait_us == UINT64_MAX - now_us && !polled;
 
 		if (ppoll(fds, count, endless ? NULL : &wait, NULL) < 0)
 			polled = true; /* Nothing is known of the descriptors. */
 	}
 	note_ready(comm, fds);
-	if (polled)
-		expect_all(comm, idle || now_us >= session_deadline(comm->session));
+	if (polled || gather_for_us > 0)
+		expect_all(comm, polled && (idle || now_us >= session_deadline(comm->session)));
 }
 
 static uint64_t next_due_us(struct winnow_comm *comm)

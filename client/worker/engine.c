@@ -385,6 +385,19 @@ uint64_t engine_deadline(const struct engine *engine)
 	return due_us;
 }
 
+uint32_t engine_gathers(const struct engine *engine)
+{
+	const struct allreduce *task;
+	uint32_t count = 0;
+
+	STAILQ_FOREACH(task, &engine->active, next)
+		if (task->cut.eager)
+			return 0;
+	for (uint32_t i = 0; i < engine->stream_count; i++)
+		count += stream_gathers(engine->streams[i]);
+	return count;
+}
+
 bool engine_quiet(const struct engine *engine)
 {
 	if (engine->open > 0)

@@ -78,6 +78,9 @@ bool engine_work(struct engine *engine, uint64_t now_us);
 
 uint64_t engine_deadline(const struct engine *engine);
 
+/* How many datagrams may gather before they are read without an operation's end coming later: see stream_gathers(). */
+uint32_t engine_gathers(const struct engine *engine);
+
 /* Returns whether no operation is queued or under way, and everything is acknowledged. */
 bool engine_quiet(const struct engine *engine);
 

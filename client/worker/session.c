@@ -379,6 +379,7 @@ void session_datagram(struct session *session, uint32_t index, const struct arri
 		session->malformed++;
 		return;
 	}
+	session->gather.datagrams++;
 	packet.came_us = in->came_us;
 	packet.marked = in->marked;
 	link_unseal(session->links[index], in->data, in->bytes,
@@ -590,6 +591,13 @@ void session_tick(struct session *session, uint64_t now_us)
 bool session_busy(const struct session *session)
 {
 	return session->engine != NULL && session->engine->open > 0;
+}
+
+uint32_t session_gather_us(struct session *session, uint64_t now_us)
+{
+	bool may = session->state == SESSION_RUNNING && session->config.private_network;
+
+	return gather_us(&session->gather, may ? engine_gathers(session->engine) : 0, now_us);
 }
 
 bool session_quiet(const struct session *session)

@@ -82,6 +82,9 @@ bool session_work(struct session *session, uint64_t now_us); /* See engine_work(
 uint64_t session_deadline(const struct session *session);
 void session_tick(struct session *session, uint64_t now_us); /* Call at the deadline. */
 
+/* When nothing is left to do: how long to sleep while datagrams gather, at most; 0: they wake the thread. */
+uint32_t session_gather_us(struct session *session, uint64_t now_us);
+
 /* Quiet: nothing is under way, and everything is acknowledged. Busy: operations are under way or queued. */
 bool session_quiet(const struct session *session);
 bool session_busy(const struct session *session);

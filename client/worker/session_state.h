@@ -4,6 +4,7 @@
 #define CLIENT_SESSION_STATE_H
 
 #include "client/worker/breaker.h"
+#include "client/worker/gather.h"
 #include "client/worker/session.h"
 
 struct session {
@@ -19,6 +20,7 @@ struct session {
 	uint32_t world;
 	uint64_t left_due_us; /* When operations must be done, because a worker has left. */
 	struct engine *engine;
+	struct gather gather;
 	struct breaker breakers[SESSION_LINKS_MAX];
 	uint64_t breakers_due_us;                     /* When to look at the breakers. */
 	uint32_t first_stream[SESSION_LINKS_MAX + 1]; /* The streams of link i begin here. */

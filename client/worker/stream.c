@@ -420,6 +420,13 @@ bool stream_is_busy(const struct stream *stream)
 	return frames >= (enough > BUSY_FRAMES_MIN ? enough : BUSY_FRAMES_MIN);
 }
 
+uint32_t stream_gathers(const struct stream *stream)
+{
+	if (!stream_is_busy(stream) || stream->pace.cc.starting || stream->gap.count > 0)
+		return 0;
+	return stream->pace.cc.window / GATHER_PART;
+}
+
 /* 11.4: "A worker leaves when its operations are done and base has reached its ack on all channels" */
 bool stream_quiet(const struct stream *stream)
 {

@@ -82,6 +82,9 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
  */
 bool stream_is_busy(const struct stream *stream);
 
+/* How many datagrams may gather before they are read: a part of those under way, if it is busy; else 0. */
+uint32_t stream_gathers(const struct stream *stream);
+
 /*
  * stream_receive - one packet whose header packet_parse() accepted and whose channel is
  * this one. Returns the task that this packet has finished or failed on this channel,

@@ -24,6 +24,7 @@
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
 #define BUSY_FRAMES_MIN 256
+#define GATHER_PART 4
 /* 10.1: "blocks that fill more than 64 frames while nothing is under way" */
 #define CALM_FRAMES_MIN 64
 

@@ -76,7 +76,7 @@ daemon_cpu() { # seconds of all threads of `daemon`
 # Milliseconds of one worker and of winnowd for an operation; winnowd's warm-up is one more.
 cpu_row() { # density
 	local daemon before after f=$raw/cpu-$1.json
-	serve a0 10.77.0.101:5555 --insecure-no-key --metrics no
+	serve a0 10.77.0.101:5555 --insecure-no-key --metrics no --log error
 	before=$(daemon_cpu)
 	workers 4 "$f" 10.77.0.101:5555 --insecure-no-key --iters "$ITERS" --warmup 1 --size "$SIZE" --density "$1" --block 256
 	after=$(daemon_cpu)
@@ -86,16 +86,18 @@ cpu_row() { # density
 }
 
 part_cost() {
-	local link d
+	local link network d
 	echo
 	echo "## CPU time of an operation in ms, user and system: 4 workers, $SIZE of f32, MTU 1500; a worker, winnowd"
-	printf '%8s %17s %17s %17s %8s\n' link 'd = 1' 'd = 0.1' 'd = 0.01' Gloo
+	printf '%8s %8s %17s %17s %17s %8s\n' link network 'd = 1' 'd = 0.1' 'd = 0.01' Gloo
 	for link in ${COST_LINKS:-1gbit 100mbit}; do
 		links_up 4 "$link" 1500
-		printf '%8s' "$link"
-		for d in 1 0.1 0.01; do cpu_row $d; done
 		gloo 4 "$raw/cpu-gloo.json" "$bytes" "$ITERS"
-		printf ' %8.1f\n' "$(awk "BEGIN { print $(value "$raw/cpu-gloo.json" cpu_us) / 1e3 }")"
+		for network in shared private; do
+			printf '%8s %8s' "$link" "$network"
+			for d in 1 0.1 0.01; do WINNOW_NETWORK=$network cpu_row $d; done
+			printf ' %8.1f\n' "$(awk "BEGIN { print $(value "$raw/cpu-gloo.json" cpu_us) / 1e3 }")"
+		done
 		links_down
 	done
 	echo "# reading the tensor once, clearing the result once, and both: $("$build/tests/bench/bench_floor" "$bytes") ms"

@@ -140,30 +140,36 @@ bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_even
 {
 	/* The kernel charges about twice a datagram's bytes to the buffer. */
 	uint32_t charge = event->kind == SIM_DATAGRAM ? 2 * event->bytes : 0;
+	bool behind;
 
 	if (event->again)
 		thread->waiting_bytes -= charge;
 	thread_waits_for_cpu(world, thread);
-	if (simnet_now(world->net) >= thread->busy_until_us)
+	/* What comes in the very moment is behind what waits. */
+	behind = !event->again && thread->waiting_bytes > 0;
+	if (simnet_now(world->net) >= thread->busy_until_us + behind)
 		return false;
 	if (charge > 0 && thread->waiting_bytes + charge > thread->rcvbuf) {
 		world->out->overflowed++;
 		return true;
 	}
 	thread->waiting_bytes += charge;
-	simnet_postpone(world->net, event, thread->busy_until_us);
+	/* It reads its socket before it looks at the time. */
+	simnet_postpone(world->net, event, thread->busy_until_us + (event->kind == SIM_TIMER));
 	return true;
 }
 
-bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node, uint64_t turn_us)
+bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node, uint64_t turn_us,
+                    bool now)
 {
 	if (thread->turn_due)
 		return true;
-	if (turn_us == 0)
+	if (turn_us == 0 && !now)
 		return false;
 	thread->turn_due = true;
 	simnet_timer(world->net, node, TIMER_TURN,
-	             simnet_now(world->net) + simnet_between(world->net, 0, turn_us));
+	             simnet_now(world->net) +
+	                     (turn_us > 0 ? simnet_between(world->net, 0, turn_us) : 0));
 	return true;
 }
 

@@ -336,6 +336,17 @@ static void wake_at(struct sim_worker *w, uint64_t due_us)
 	}
 }
 
+/* While datagrams gather, as comm_loop.c does. */
+static void sleep_until(struct sim_worker *w, uint64_t due_us)
+{
+	uint64_t until_us = simnet_now(w->world->net) + session_gather_us(w->session, clock_of(w));
+
+	w->thread.sleeps = until_us > simnet_now(w->world->net);
+	until_us = until_us < due_us ? until_us : due_us;
+	if (until_us > w->thread.busy_until_us)
+		w->thread.busy_until_us = until_us;
+}
+
 void worker_run(struct sim_worker *w)
 {
 	uint64_t now_us = clock_of(w), due_us;
@@ -356,10 +367,13 @@ void worker_run(struct sim_worker *w)
 	leave_when_done(w);
 	lines_out(w);
 	due_us = session_deadline(w->session);
-	wake_at(w, due_us != UINT64_MAX ? due_us - w->spec->clock_us : due_us);
+	due_us = due_us != UINT64_MAX ? due_us - w->spec->clock_us : due_us;
+	wake_at(w, due_us);
 	wake_at(w, gpu_due_us(w));
 	if (!room)
 		wake_at(w, simnet_ready_us(w->world->net, w->node));
+	else if (w->staging == NULL)
+		sleep_until(w, due_us);
 }
 
 static void timer(struct sim_worker *w, uint32_t channel)
@@ -410,7 +424,7 @@ static void datagram(struct sim_worker *w, const struct sim_event *event)
 		count(event->data, event->bytes, &w->received, &w->received_bytes);
 	if (!event->changed)
 		hear(w, event);
-	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us))
+	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us, w->thread.sleeps))
 		worker_run(w);
 }
 
