@@ -133,7 +133,9 @@ static int dpdk_open(const struct net_config *config, struct net **out, struct w
 			"the dpdk datapath serves only one communicator of a process at a time");
 	}
 	net = calloc(1, sizeof(*net));
-	if (net != NULL)
+	if (net == NULL)
+		why_set(why, -ENOMEM, "out of memory for a queue");
+	else
 		net->queue = queues[config->queue] != NULL ? queues[config->queue]
 		                                           : queue_new(config->queue, why);
 	if (net == NULL || net->queue == NULL) {

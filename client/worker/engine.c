@@ -393,8 +393,13 @@ uint32_t engine_gathers(const struct engine *engine)
 	STAILQ_FOREACH(task, &engine->active, next)
 		if (task->cut.eager)
 			return 0;
-	for (uint32_t i = 0; i < engine->stream_count; i++)
-		count += stream_gathers(engine->streams[i]);
+	for (uint32_t i = 0; i < engine->stream_count; i++) {
+		uint32_t gathers = stream_gathers(engine->streams[i]);
+
+		if (gathers == 0 && !stream_quiet(engine->streams[i]))
+			return 0;
+		count += gathers;
+	}
 	return count;
 }
 

@@ -59,8 +59,9 @@ __attribute__((destructor)) static void end(void)
 	if (path != NULL) {
 		FILE *file = fopen(path, "w");
 
-		fprintf(file, "%lu\n", atomic_load(&asked));
-		fclose(file);
+		if (file == NULL || fprintf(file, "%lu\n", atomic_load(&asked)) < 0 ||
+		    fclose(file) != 0)
+			abort();
 	}
 }
 

@@ -433,7 +433,7 @@ static bool start_soon(const struct scene *scene)
 		most_ms = ms > most_ms ? ms : most_ms;
 		met = done(s) && met;
 	}
-	goal(&worst, most_ms, 0, 4, "ms waiting, after 0.2 s, most of 20 starts");
+	goal(&worst, most_ms, 0, 2, "ms waiting, after 0.2 s, most of 20 starts");
 	return met && !worst.missed;
 }
 
