@@ -46,7 +46,7 @@ struct sim_thread {
 	uint64_t has_cpu_until_us;
 	uint32_t rcvbuf, waiting_bytes;
 	bool turn_due; /* TIMER_TURN is set */
-	bool sleeps;   /* while datagrams gather: it reads all that are there, and then looks what to do */
+	bool sleeps; /* while datagrams gather: it reads all that are there, and then looks what to do */
 };
 
 /* A channel that an aggregator's data plane knows. */
