@@ -198,6 +198,7 @@ struct world_outcome {
 	uint64_t sent_again, answered_again, planned_again, asked;
 	uint64_t dropped; /* received by workers and of no use */
 	uint64_t asking;  /* STATUSes of workers that want an answer */
+	uint64_t turns;   /* of workers' threads */
 	uint64_t events;  /* of members: datagrams, lines, ends of connections; */
 	uint32_t begun;   /* memberships that have begun, */
 	uint32_t stuck;   /* workers that live, and were told that they cannot continue */

@@ -353,6 +353,7 @@ void worker_run(struct sim_worker *w)
 	bool room, worked;
 
 	w->thread.turn_due = false;
+	w->world->out->turns++;
 	session_tick(w->session, now_us);
 	groups_join(w);
 	if (!w->begun && session_state(w->session) != SESSION_JOINING) {
