@@ -37,6 +37,7 @@ CONSTANTS = {
     **{f"WINNOW_{name.upper()}": value for name, value in _native.OPS.items()},
     **{f"WINNOW_WIRE_{name.upper()}": value for name, value in _native.WIRES.items() if name != "f32"},
     **{f"WINNOW_MEMORY_{name.upper()}": value for name, value in _native.MEMORIES.items()},
+    **{f"WINNOW_NETWORK_{name.upper()}": value for name, value in _native.NETWORKS.items()},
     "WINNOW_QUIET": _native.LEVELS["off"],
     "WINNOW_WARN": _native.LEVELS["warn"],
     "WINNOW_INFO": _native.LEVELS["info"],

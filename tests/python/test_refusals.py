@@ -76,6 +76,7 @@ class Joining(unittest.TestCase):
             ({"rank": -1}, "rank is -1"),
             ({"rank": 2**32}, "rank is 4294967296"),
             ({"wire": "f16"}, "wire is 'f16'"),
+            ({"network": 1}, "network is 1: want one of shared, private"),
             ({"rank": 3, "world": 2}, "rank is 3: want 0 to 1, below world"),
             ({"world": 0}, "world is 0"),
             ({"job": "a b"}, "job name 'a b'"),

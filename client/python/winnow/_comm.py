@@ -91,8 +91,9 @@ class Comm(Member):
             as much as the job's windows need. [WINNOW_STAGING_MB; 64]
         dscp: The class of this worker's datagrams for switches (DSCP, RFC 2474), 0 to 63. winnowd has an option for its
             own. [WINNOW_DSCP; 0]
-        network: 0 if others also use the network: heavy loss for ten seconds then ends the job. 1 if only Winnow uses it:
-            loss slows a worker down only where packets queue, and ends nothing. [WINNOW_NETWORK; 0]
+        network: ``"shared"`` if others also use the network: heavy loss for ten seconds then ends the job. ``"private"`` if
+            only Winnow uses it: queues may grow, which saves CPU time; loss slows a worker down only where packets queue,
+            and ends nothing. [WINNOW_NETWORK; ``"shared"``]
         memory_mb: The most memory that this worker reserves for the aggregators' windows, in MB, and also the most
             page-locked memory for each GPU, unless ``staging_mb`` is more. A job that needs more fails with code
             ``MEMORY``. [WINNOW_MEMORY_MB; 2048]

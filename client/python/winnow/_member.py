@@ -43,7 +43,7 @@ _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off", "")
 BLOCK_MAX = 65536
 _CONFIG = {name: kind for name, kind in _native.Config._fields_ if name not in ("give_up", "log", "log_context")}
 
-_CHOICES = {"wire": _native.WIRES, "debug": _native.LEVELS}
+_CHOICES = {"wire": _native.WIRES, "network": _native.NETWORKS, "debug": _native.LEVELS}
 
 _log = logging.getLogger("winnow")
 

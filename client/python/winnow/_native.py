@@ -25,8 +25,7 @@ SIZES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8}  # bytes, by these numbers
 OPS = {"sum": 1, "avg": 2, "min": 3, "max": 4, "prod": 5}
 MEMORIES = {"host": 0, "cuda": 1}
 WIRES = {"auto": 0, "native": 1, "f32": 1, "fixed32": 2, "fixed16": 3, "fixed8": 4, "bf16": 5}
-
-
+NETWORKS = {"shared": 0, "private": 1}
 LEVELS = {"off": 0, "warn": 1, "info": 2}
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 

@@ -26,7 +26,7 @@ class Founding(TypedDict, total=False):
     gateway: Optional[str]
     staging_mb: Optional[int]
     dscp: Optional[int]
-    network: Optional[int]
+    network: Optional[str]
     memory_mb: Optional[int]
     interface: Optional[str]
     debug: Optional[str]
