@@ -285,10 +285,11 @@ static void expect_all(struct winnow_comm *comm, bool lines)
 	}
 }
 
-/* Fills in the descriptors, in the order in which note_ready() reads them. */
-static nfds_t watch_all(const struct winnow_comm *comm, bool full, bool ready, struct pollfd *fds)
+/* Fills in the descriptors, in the order in which note_ready() reads them. `datagrams`: they end the wait, too. */
+static nfds_t watch_all(const struct winnow_comm *comm, bool datagrams, bool ready,
+                        struct pollfd *fds)
 {
-	short in = full ? 0 : POLLIN;
+	short in = datagrams ? POLLIN : 0;
 	nfds_t count = 0;
 
 	watch(fds, &count, comm->fixed.wake_fd, POLLIN);
@@ -323,7 +324,7 @@ static void note_ready(struct winnow_comm *comm, const struct pollfd *fds)
 	}
 }
 
-/* Looks at all sockets, and waits for them until due_us; or for what is no datagram, while datagrams gather. */
+/* Looks at all sockets, and waits for them until due_us. While datagrams gather, only other things end the wait. */
 static void look_until(struct winnow_comm *comm, uint64_t due_us)
 {
 	struct pollfd fds[2 * SESSION_LINKS_MAX + 2] = {0};
@@ -348,7 +349,7 @@ static void look_until(struct winnow_comm *comm, uint64_t due_us)
 		wait_us = gather_for_us;
 	wait = clock_timespec(wait_us);
 	if (!polled || wait_us > 0) {
-		nfds_t count = watch_all(comm, full || gather_for_us > 0, ready, fds);
+		nfds_t count = watch_all(comm, !full && gather_for_us == 0, ready, fds);
 		bool endless = wait_us == UINT64_MAX - now_us && !polled;
 
 		if (ppoll(fds, count, endless ? NULL : &wait, NULL) < 0)

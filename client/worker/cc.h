@@ -9,8 +9,9 @@
  * cc.c         the window, and which event a round is
  *
  * The window moves once a round, which is a few round trips (pace.h). What a round has shown is one event, and an
- * algorithm is a table of functions for events; marks are an event that DCTCP answers beside either of the others. The head of each file says which of its rules are published and which
- * are ours. The window is the limit of CONGESTION.md. Pure, and no algorithm needs a clock that two hosts share.
+ * algorithm is a table of functions for events. DCTCP answers marks, whichever algorithm answers the rest. The head of
+ * each file says which of its rules are published and which are ours. The window is the limit of CONGESTION.md. Pure, and
+ * no algorithm needs a clock that two hosts share.
  */
 #ifndef CLIENT_CC_H
 #define CLIENT_CC_H

@@ -78,7 +78,10 @@ bool engine_work(struct engine *engine, uint64_t now_us);
 
 uint64_t engine_deadline(const struct engine *engine);
 
-/* How many datagrams may gather before they are read without an operation's end coming later: see stream_gathers(). */
+/*
+ * How many datagrams may gather before they are read: those of all streams, or 0 while any has something under way that
+ * must not wait. See stream_gathers().
+ */
 uint32_t engine_gathers(const struct engine *engine);
 
 /* Returns whether no operation is queued or under way, and everything is acknowledged. */

@@ -15,9 +15,9 @@
 #include <stdint.h>
 
 struct gather {
-	uint64_t since_us;  /* The last sleep began then, */
-	uint32_t last_us;   /* and was as long. */
-	uint32_t datagrams; /* The caller counts those that have come since. */
+	uint64_t since_us;  /* When the last sleep began. */
+	uint32_t last_us;   /* How long the last sleep was; 0: there was none. */
+	uint32_t datagrams; /* How many have come since then. The caller counts them. */
 };
 
 /*

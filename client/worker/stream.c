@@ -420,6 +420,10 @@ bool stream_is_busy(const struct stream *stream)
 	return frames >= (enough > BUSY_FRAMES_MIN ? enough : BUSY_FRAMES_MIN);
 }
 
+/*
+ * CONGESTION.md 6: "at least 256 frames, and twice its limit, are still to be pushed". Not in slow start, which counts what
+ * comes, nor with a gap, whose repair would wait.
+ */
 uint32_t stream_gathers(const struct stream *stream)
 {
 	if (!stream_is_busy(stream) || stream->pace.cc.starting || stream->gap.count > 0)

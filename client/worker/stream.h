@@ -82,7 +82,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
  */
 bool stream_is_busy(const struct stream *stream);
 
-/* How many datagrams may gather before they are read: a part of those under way, if it is busy; else 0. */
+/* How many datagrams may gather before they are read: a quarter of the window if the stream is busy, or else 0. */
 uint32_t stream_gathers(const struct stream *stream);
 
 /*

@@ -24,7 +24,7 @@
 #define ANNOUNCE_US_MIN 5000
 #define ANNOUNCE_US_MAX 200000
 #define BUSY_FRAMES_MIN 256
-#define GATHER_PART 4
+#define GATHER_PART 4 /* CONGESTION.md 6: "a quarter of the limit" */
 /* 10.1: "blocks that fill more than 64 frames while nothing is under way" */
 #define CALM_FRAMES_MIN 64
 
