@@ -587,7 +587,7 @@ static bool alone(const struct scene *scene)
 		snprintf(text, sizeof(text), "%u Mbit/s, %u us: times the bound",
 		         (unsigned)rates[i], (unsigned)scene->delay_us);
 		goal(s, share_took_us(s, 0) / frames_us(16 * MB, 1, rate), 0, 1.02, text);
-		if (scene->private_network) /* On others it reads one, and turns in vain, too. */
+		if (scene->private_network) /* On other networks it is about one. */
 			goal(s, (double)s->measures.jobs[0].received / (double)s->outcome.turns, 4,
 			     64, "datagrams that a worker reads in a turn");
 		rows_again(s, 0.1);

@@ -159,12 +159,11 @@ bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_even
 	return true;
 }
 
-bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node, uint64_t turn_us,
-                    bool now)
+bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node, uint64_t turn_us)
 {
 	if (thread->turn_due)
 		return true;
-	if (turn_us == 0 && !now)
+	if (turn_us == 0 && !thread->sleeps)
 		return false;
 	thread->turn_due = true;
 	simnet_timer(world->net, node, TIMER_TURN,

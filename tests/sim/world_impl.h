@@ -46,7 +46,7 @@ struct sim_thread {
 	uint64_t has_cpu_until_us;
 	uint32_t rcvbuf, waiting_bytes;
 	bool turn_due; /* TIMER_TURN is set */
-	bool sleeps; /* while datagrams gather: it reads all that are there, and then looks what to do */
+	bool sleeps; /* While datagrams gather. It answers all that are there at once, by TIMER_TURN. */
 };
 
 /* A channel that an aggregator's data plane knows. */
@@ -282,9 +282,9 @@ void world_fail(struct world *world, const char *format, ...) __attribute__((for
 void world_deliver(struct world *world, struct sim_event *event);
 /* True: the thread is busy, and has the event later, or never. */
 bool thread_busy(struct world *world, struct sim_thread *thread, struct sim_event *event);
-/* True: what has come is answered at TIMER_TURN, with what comes until then. `now`: that is now, if turn_us is 0. */
-bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node, uint64_t turn_us,
-                    bool now);
+/* True: what has come is answered at TIMER_TURN, with what comes until then. */
+bool thread_gathers(struct world *world, struct sim_thread *thread, uint32_t node,
+                    uint64_t turn_us);
 
 /* world_aggregator.c */
 void aggregator_open(struct world *world, uint32_t index);

@@ -249,6 +249,6 @@ void packets_take(struct sim_aggregator *a, struct sim_event *event)
 	channel_receive(port->channel, &packet, simnet_now(a->world->net));
 	channel_check(port->channel);
 	port->dirty = true;
-	if (!thread_gathers(a->world, &a->thread, a->node, a->spec->turn_us, false))
+	if (!thread_gathers(a->world, &a->thread, a->node, a->spec->turn_us))
 		packets_drain(a);
 }

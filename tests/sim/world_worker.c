@@ -425,7 +425,7 @@ static void datagram(struct sim_worker *w, const struct sim_event *event)
 		count(event->data, event->bytes, &w->received, &w->received_bytes);
 	if (!event->changed)
 		hear(w, event);
-	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us, w->thread.sleeps))
+	if (!thread_gathers(world, &w->thread, w->node, w->spec->turn_us))
 		worker_run(w);
 }
 
