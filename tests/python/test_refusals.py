@@ -85,6 +85,9 @@ class Joining(unittest.TestCase):
             with self.subTest(**settings), self.assertRaisesRegex((ValueError, RuntimeError), text):
                 winnow.Comm(**settings)
 
+    def test_names(self):
+        self.assertEqual([_member.configure({"network": name}).network for name in ("shared", "private")], [0, 1])
+
     def test_unknown_settings(self):
         for name in ("colour", "give_up"):
             with self.assertRaisesRegex(TypeError, rf"Comm\(\) has no argument '{name}'"):
