@@ -133,12 +133,12 @@ static const struct option list[] = {
 };
 
 static const struct option_group groups[] = {
-	{"network", "listen"},
-	{"keys", "key-file"},
-	{"limits", "jobs-max"},
-	{"monitoring", "metrics"},
-	{"xdp", "xdp-mode"},
-	{"dpdk", "eal"},
+	{"network", "listen", false},
+	{"keys", "key-file", false},
+	{"limits", "jobs-max", false},
+	{"monitoring", "metrics", false},
+	{"xdp", "xdp-mode", true},
+	{"dpdk", "eal", true},
 	{0},
 };
 

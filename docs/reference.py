@@ -36,8 +36,8 @@ def cell(text):
 
 
 def helped(build, *command):
-    """Rows of a program's --help: option, value, default, meaning; and a row for each group's heading."""
-    text = subprocess.run([os.path.join(build, command[0]), *command[1:], "--help"], capture_output=True, text=True, check=True).stdout
+    """Rows of a program's --help-all: option, value, default, meaning; and a row for each group's heading."""
+    text = subprocess.run([os.path.join(build, command[0]), *command[1:], "--help-all"], capture_output=True, text=True, check=True).stdout
     rows = []
     for line in text.splitlines():
         heading = re.fullmatch(r"([a-z]+):", line)

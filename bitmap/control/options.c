@@ -441,8 +441,8 @@ static int operand_read(struct reading *reading, const char *text)
 /* Answers --help and --version. Returns 1 if the word was one of them. */
 static int word_answer(const struct options *options, const char *word)
 {
-	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-		options_help(options);
+	if (option_is_help(word)) {
+		options_help(options, strcmp(word, "--help-all") == 0);
 		return 1;
 	}
 	if (strcmp(word, "--version") != 0)

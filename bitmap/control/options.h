@@ -10,7 +10,7 @@
  * value are cut off, because variables that come from files often end with one; job_keys.h has the
  * rules for keys. Every error is one line that says what is wrong, why, and what to do.
  *
- * Every program also takes --help, --version, and --dump-config, which prints all options with
+ * Every program also takes --help, --help-all, --version, and --dump-config, which prints all options with
  * their values and the origin of each, in the form that --config reads.
  */
 #ifndef BITMAP_CONTROL_OPTIONS_H
@@ -75,6 +75,7 @@ struct option_alias {
 struct option_group {
 	const char *heading; /* One word: docker/package/man.awk reads it. */
 	const char *first;
+	bool rare; /* only --help-all shows it: few need these options, and --help is one screen */
 };
 
 struct options {
@@ -109,7 +110,8 @@ struct options {
  */
 int options_read(const struct options *options, int argc, char **argv);
 
-void options_help(const struct options *options);
+/* Whether the word asks for help: --help, -h or --help-all. */
+bool option_is_help(const char *word);
 
 /*
  * For a library, which has no command line. The last two return 0, or -errno and `why`. A wrong

@@ -43,7 +43,8 @@ int option_range(const struct option *option, struct why *why);
 /* Returns the beginning of the text without the blanks around it, and sets its length. */
 const char *option_bare(const char *text, size_t *length);
 
-/* options_print.c */
+/* options_print.c. Help shows all groups of options, or those that are not rare. */
+void options_help(const struct options *options, bool all);
 void options_dump(const struct options *options, const struct origin origins[]);
 
 #endif /* BITMAP_CONTROL_OPTIONS_IMPL_H */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bitmap/control/options.h"
 #include "client/cli/children.h"
 #include "client/cli/cli.h"
 
@@ -66,7 +67,7 @@ static int config_dump(int argc, char **argv)
 
 int cli_config(int argc, char **argv)
 {
-	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+	if (argc > 1 && option_is_help(argv[1])) {
 		config_help(stdout);
 		return cli_flush(2);
 	}

@@ -38,8 +38,7 @@ int main(int argc, char **argv)
 		help(stderr);
 		return 2;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-	    strcmp(argv[1], "help") == 0) {
+	if (option_is_help(argv[1]) || strcmp(argv[1], "help") == 0) {
 		help(stdout);
 		return cli_flush(2);
 	}

@@ -1,4 +1,4 @@
-# Completion of winnowd and winnow in bash; the words come from --help, so they are those of the program at hand.
+# Completion of winnowd and winnow in bash; the words come from --help-all, so they are those of the program at hand.
 # shellcheck shell=bash
 
 _winnow_complete() {
@@ -12,7 +12,7 @@ _winnow_complete() {
 		command+=("${COMP_WORDS[1]}")
 		first=2
 	fi
-	help=$("${command[@]}" --help 2>/dev/null) || return
+	help=$("${command[@]}" --help-all 2>/dev/null) || return
 	# "  --name VALUE   what it is": what VALUE is called says what to offer for it.
 	left=$(sed -n "s|^  $before \([A-Za-z][^ ]*\) .*|\1|p" <<<"$help")
 	if [ "$COMP_CWORD" -gt "$first" ] && [[ $before == --* ]]; then
@@ -28,7 +28,7 @@ _winnow_complete() {
 		[ -z "$left" ] || return
 	fi
 	if [[ $word == -* ]]; then
-		mapfile -t COMPREPLY < <(compgen -W "$(sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' <<<"$help") --help --version" -- "$word")
+		mapfile -t COMPREPLY < <(compgen -W "$(sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' <<<"$help") --help --help-all --version" -- "$word")
 	fi
 }
 

@@ -1,6 +1,6 @@
-# man.awk - a man page of what --help prints: usage, paragraphs, options in groups, examples
+# man.awk - a man page of what --help-all prints: usage, paragraphs, options in groups, examples
 #
-#   winnowd --help | awk -v name=winnowd -v section=8 -v version=0.1.0 -v what="one line" -f man.awk
+#   winnowd --help-all | awk -v name=winnowd -v section=8 -v version=0.1.0 -v what="one line" -f man.awk
 function roff(text) {
 	gsub(/\\/, "\\e", text)
 	gsub(/-/, "\\-", text)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# man.sh BUILD OUT - man pages of winnowd and of each winnow command, made of their --help
+# man.sh BUILD OUT - man pages of winnowd and of each winnow command, made of their --help-all
 set -euo pipefail
 build=$1 out=$2
 here=$(dirname "$0")
@@ -9,7 +9,7 @@ mkdir -p "$out/man1" "$out/man8"
 
 page() { # name section what command..
 	local file=$out/man$2/$1.$2
-	"${run[@]}" "${@:4}" --help | awk -v name="$1" -v section="$2" -v version="$version" -v what="$3" -f "$here/man.awk" >"$file"
+	"${run[@]}" "${@:4}" --help-all | awk -v name="$1" -v section="$2" -v version="$version" -v what="$3" -f "$here/man.awk" >"$file"
 	[ ! -e "$here/$1.roff" ] || cat "$here/$1.roff" >>"$file"
 }
 

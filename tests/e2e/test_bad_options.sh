@@ -110,6 +110,10 @@ by_name=$(cd "$tmp/bin" && PATH=$here:$PATH command winnowd --version)
 (cd "$tmp/bin" && PATH=$here:$PATH command winnowd --insecure-no-key --datapath dpdk 2>&1 || true) | seen 'cannot open' &&
 	fail "winnowd by name opens an object of the present folder"
 "$BUILD/winnow" bench --help | seen -- '--density' || fail "winnow bench --help"
+for command in "$d" "$BUILD/winnow "{bench,colocate,doctor,run,status,tune}; do
+	# shellcheck disable=SC2086 # words
+	[ "$($command --help | wc -l)" -le 45 ] || fail "$command --help: more than one screen"
+done
 [ "$("$BUILD/winnow" key | wc -c)" = 65 ] || fail "winnow key"
 for mask in 022 077; do
 	(umask $mask && "$BUILD/winnow" key >"$tmp/key.$mask" 2>"$tmp/key.err") || fail "winnow key into a file"

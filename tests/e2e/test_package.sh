@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make install and make deb: what is in them runs from there; man pages and bash's completion know every option that --help has.
+# make install and make deb: what is in them runs from there; man pages and bash's completion know every option that --help-all has.
 # release: it needs images, packages or a booted system
 # no-sanitizers: a package of a sanitizer's build is nobody's
 # aside: it packs
@@ -89,7 +89,7 @@ diff -r --exclude=changelog.gz "$root/usr/share" "$arm_root/usr/share" >"$tmp/di
 # ---- man pages and completion against --help ----
 commands=$("$BUILD/winnow" --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 [ "$(wc -w <<<"$commands")" -ge 6 ] || fail "winnow's commands: $commands"
-options_of() { "$@" --help | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p'; }
+options_of() { "$@" --help-all | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p'; }
 page() { # name.section command..
 	local file=$root/usr/share/man/man${1##*.}/$1.gz option
 	[ -s "$file" ] || fail "no man page $1"
@@ -119,11 +119,11 @@ offers() { # expected, words..
 	got=$(complete_it "${@:2}")
 	[ "$got" = "$(tr -s ' ' '\n' <<<"$1" | sort | xargs)" ] || fail "completion of '${*:2}': '$got', want '$1'"
 }
-offers "$(options_of "$BUILD/winnowd" | xargs) --help --version" "$BUILD/winnowd" --
+offers "$(options_of "$BUILD/winnowd" | xargs) --help --help-all --version" "$BUILD/winnowd" --
 offers "$commands" "$BUILD/winnow" ""
 offers "bench" "$BUILD/winnow" be
 for command in bench status doctor; do
-	offers "$(options_of "$BUILD/winnow" "$command" | xargs) --help --version" "$BUILD/winnow" "$command" --
+	offers "$(options_of "$BUILD/winnow" "$command" | xargs) --help --help-all --version" "$BUILD/winnow" "$command" --
 done
 offers "native" "$BUILD/winnowd" --xdp-mode n
 offers "error info warn" "$BUILD/winnowd" --log ""

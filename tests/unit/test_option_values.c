@@ -136,7 +136,7 @@ TEST(32_bits)
 	unsetenv("WINNOW_WAIT");
 	GIVES(out.ms == 3000, "--flag");
 	unsetenv("WINNOW_WAIT_MS");
-	assert_int_equal(READ("--help"), 1);
+	assert_int_equal(READ("--help-all"), 1);
 	assert_non_null(strstr(said, "  --choice first|second|third "));
 }
 

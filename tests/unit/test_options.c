@@ -90,9 +90,14 @@ TEST(absurd)
 	assert_wrong(READ(long_name), "no option --xxx");
 }
 
+/* Help leaves out the group that is rare, and says so. */
 TEST(help)
 {
 	assert_int_equal(READ("--help"), 1);
+	assert_non_null(strstr(said, " a number [0.5]\nkeys:\n"));
+	assert_non_null(strstr(said, "\n\n--help-all also shows: flags, waiting\n\nexamples:\n"));
+	assert_int_equal(READ("--help-all"), 1);
+	assert_null(strstr(said, "--help-all"));
 	assert_non_null(strstr(said, "usage: prog [...]\n\nAbout it."));
 	assert_non_null(strstr(said, "--op-count N"));
 	assert_non_null(strstr(said, "a count; also -cc, -c, --counts [4]"));

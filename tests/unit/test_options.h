@@ -48,7 +48,13 @@ static const struct option list[] = {
 static const struct option_alias aliases[] = {
 	{"-cc", "op-count"}, {"-c", "op-count"}, {"-t", "text"}, {"--counts", "op-count"}, {0}};
 
-static const struct option_group groups[] = {{"counts", "op-count"}, {"flags", "flag"}, {0}};
+static const struct option_group groups[] = {
+	{"counts", "op-count", false},
+	{"flags", "flag", true},
+	{"waiting", "wait", true},
+	{"keys", "secret", false},
+	{0},
+};
 
 static struct options options = {
 	.program = "prog",

@@ -65,9 +65,15 @@ static const struct option list[] = {
 };
 
 static const struct option_group groups[] = {
-	{"job", "aggregators"}, {"tensor", "size"},     {"measurement", "iters"},
-	{"reduction", "block"}, {"waiting", "timeout"}, {"network", "payload"},
-	{"dpdk", "eal"},        {"keys", "key-file"},   {0},
+	{"job", "aggregators", false},
+	{"tensor", "size", false},
+	{"measurement", "iters", false},
+	{"reduction", "block", false},
+	{"waiting", "timeout", true},
+	{"network", "payload", true},
+	{"dpdk", "eal", true},
+	{"keys", "key-file", false},
+	{0},
 };
 
 /* The names of nccl-tests. */

@@ -28,7 +28,7 @@ static const struct option list[] = {
 	{0},
 };
 
-static const struct option_group groups[] = {{"keys", "key-file"}, {0}};
+static const struct option_group groups[] = {{"keys", "key-file", false}, {0}};
 
 static const struct options options = {
 	.program = "winnow doctor",

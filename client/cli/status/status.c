@@ -43,7 +43,7 @@ static const struct option list[] = {
 	{0},
 };
 
-static const struct option_group groups[] = {{"output", "workers"}, {0}};
+static const struct option_group groups[] = {{"output", "workers", false}, {0}};
 
 static const struct options options = {
 	.program = "winnow status",

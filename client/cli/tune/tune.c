@@ -68,9 +68,9 @@ static const struct option list[] = {
 };
 
 static const struct option_group groups[] = {
-	{"network", "rate"},
-	{"trace", "job"},
-	{"pattern", "dtype"},
+	{"network", "rate", false},
+	{"trace", "job", false},
+	{"pattern", "dtype", false},
 	{0},
 };
 
