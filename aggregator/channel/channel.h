@@ -18,6 +18,7 @@
 
 #include "bitmap/bitmap.h"
 #include "ebpf/fastpath.h"
+#include "ebpf/geometry.h"
 #include "ebpf/packet.h"
 
 struct channel;
@@ -40,6 +41,13 @@ struct channel_config {
 	const uint64_t *tokens;  /* [worker_count], carried by the workers' packets; copied. */
 	uint64_t stall_us;       /* How long an operation may wait for a worker. */
 	bool to_group;           /* One packet to the group reaches all workers. */
+	/*
+	 * [(worker_count + 63) / 64] bits of workers that send nothing here, because their sums come with another
+	 * worker's; copied. NULL: there are none.
+	 */
+	const uint64_t *mute;
+	/* A parent plans, and adds up what its sites add up: see channel_parent.c. */
+	bool sited;
 	const struct bitmap_engine *engine;
 	/* Memory shared with the kernel, which takes payloads up to FAST_PAYLOAD_MAX; or NULL. */
 	struct fast_channel *fast;    /* Zeroed, except what only its owner sets. */
@@ -144,6 +152,57 @@ struct channel_waits {
 void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);
 
 uint32_t channel_payload(const struct channel *channel);
+
+/*
+ * ---- the channel of a site ----
+ *
+ * With `sited` set a channel plans nothing by itself and finishes no sums: it offers the segments that all its workers
+ * have announced, as their union, and the sums of frames that all its workers have pushed. The parent's plans and
+ * results go to the workers. Frames have the same numbers here and at the parent.
+ */
+
+/* A segment that all have announced. It points into the channel, until the next call that changes it. */
+struct channel_offer {
+	const struct announce *asked; /* What the workers say of the operation. */
+	uint32_t op;                  /* Its operation's entry: it is this one's until channel_op_used() says no. */
+	uint32_t segment;
+	uint32_t block_count;
+	struct geometry_frames frames;
+	const uint64_t *united; /* [(block_count + 63) / 64] */
+	int16_t exponent;
+	bool nonfinite;
+};
+
+/* Calls `take` for each segment that it has not taken yet; it returns whether it does now. */
+void channel_offers(struct channel *channel, bool (*take)(void *context, const struct channel_offer *offer),
+                    void *context);
+
+/* The parent's plan of a segment that was taken: it is the next one in the order of frames. False: it cannot be. */
+struct channel_planned {
+	uint32_t op, segment;
+	uint32_t first, frame_count;
+	const uint64_t *united;
+	int16_t exponent;
+	bool nonfinite;
+};
+bool channel_plan(struct channel *channel, const struct channel_planned *plan, uint64_t now_us);
+
+uint32_t channel_next_plan(const struct channel *channel); /* the frame with which the next plan begins */
+uint32_t channel_base(const struct channel *channel);      /* every worker has the frames before it */
+
+/* The sums of a frame, blocks of the union in order, once all PUSHes of its workers are in; or NULL. */
+const uint8_t *channel_sums(const struct channel *channel, uint32_t frame);
+
+/*
+ * The sums of a segment of an eager operation: of the site's union, until channel_eager_set() before the plan sets those
+ * of the parent's. False: they are too long.
+ */
+const uint8_t *channel_eager(const struct channel *channel, uint32_t op, uint32_t segment);
+bool channel_eager_set(struct channel *channel, uint32_t op, uint32_t segment, const uint8_t *sums,
+                       uint32_t bytes);
+
+/* The parent's RESULT of a frame. False: there is no slot for it, or its length is wrong. */
+bool channel_result(struct channel *channel, uint32_t frame, const uint8_t *data, uint32_t bytes);
 
 /* channel_edge - base, with the upper half that only seals carry. */
 uint64_t channel_edge(const struct channel *channel);

@@ -9,8 +9,8 @@
 #include "aggregator/channel/channel_state.h"
 #include "bitmap/coded.h"
 
-static struct segment *segment_of(const struct channel *channel, const struct operation *op,
-                                  uint32_t number)
+struct segment *plan_segment_of(const struct channel *channel, const struct operation *op,
+                                uint32_t number)
 {
 	uint32_t ahead = channel->config.segments_ahead;
 
@@ -32,7 +32,7 @@ void plan_reset(struct channel *channel, struct operation *op)
 	op->bound_count = 0;
 	memset(op->bound, 0, channel->rank_words * 8);
 	for (uint32_t i = 0; i < channel->config.segments_ahead; i++) {
-		struct segment *segment = segment_of(channel, op, i);
+		struct segment *segment = plan_segment_of(channel, op, i);
 
 		segment->op = (uint32_t)(op - channel->ops);
 		segment_clear(channel, segment, i);
@@ -96,6 +96,9 @@ static uint16_t first_impossible(const struct channel *channel, const struct ann
 	*value = a->reduction;
 	if (a->reduction < 1 || a->reduction > REDUCE_COUNT)
 		return WIRE_FIELD_REDUCTION;
+	*value = (a->flags & WIRE_SCATTER) != 0;
+	if (channel->config.sited && *value != 0) /* its RESULTs would go to one worker of one site */
+		return WIRE_FIELD_SCATTER;
 	*value = a->form;
 	if (!form_possible(channel, a))
 		return WIRE_FIELD_FORM;
@@ -254,19 +257,6 @@ static struct operation *op_bind(struct channel *channel, const struct announce 
 
 /* ---- planning ---- */
 
-/* 7: "Segments are planned in the order in which they become complete" */
-static void plan_number(struct channel *channel, struct segment *segment, uint64_t now_us)
-{
-	if (channel->base == channel->planned)
-		channel->progress_us = now_us;
-	segment->state = SEGMENT_PLANNED;
-	segment->first = channel->planned;
-	channel->planned += segment->frame_count;
-	channel->order.places[channel->order.tail++ & (channel->segment_count - 1)] =
-		(uint32_t)(segment - channel->segments);
-	slot_open_more(channel);
-}
-
 /* The sum of a segment without frames. */
 static struct sum eager_sum(const struct channel *channel, struct segment *segment)
 {
@@ -286,11 +276,9 @@ static void eager_finish(const struct channel *channel, struct segment *segment,
 	segment->eager_bytes = sum_finish(&sum, segment->united, channel->config.worker_count);
 }
 
-static void plan_segment(struct channel *channel, struct segment *segment, uint64_t now_us)
+/* Adds up what the workers have announced. */
+static void unite(struct channel *channel, struct segment *segment, uint32_t words)
 {
-	struct operation *op = &channel->ops[segment->op];
-	uint32_t words = (segment->block_count + 63) / 64;
-
 	segment->union_count = 0;
 	for (uint32_t i = 0; i < words; i++) {
 		uint64_t word = 0;
@@ -304,7 +292,16 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 		segment->united[i] = word;
 		segment->union_count += (uint32_t)__builtin_popcountll(word);
 	}
+}
+
+/* 7: "Segments are planned in the order in which they become complete" */
+void plan_number(struct channel *channel, struct segment *segment, uint64_t now_us)
+{
+	const struct operation *op = &channel->ops[segment->op];
+
 	segment->plan_flags = segment->nonfinite ? WIRE_NONFINITE : 0;
+	if (op_is_eager(op))
+		segment->plan_flags |= WIRE_EAGER;
 	if (segment->union_count == 0)
 		segment->plan_flags |= WIRE_NONE;
 	else if (segment->union_count == segment->block_count)
@@ -313,11 +310,6 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 	if (!(segment->plan_flags & (WIRE_NONE | WIRE_ALL)))
 		segment->set_bytes =
 			(uint32_t)bits_write(segment->united, segment->block_count, segment->set);
-	segment->eager_bytes = 0;
-	if (op_is_eager(op)) {
-		segment->plan_flags |= WIRE_EAGER;
-		eager_finish(channel, segment, words);
-	}
 	/* 7: "A plan that needs no frames (no union block, or eager) takes one hollow frame number" */
 	segment->hollow = op_is_eager(op) || segment->union_count == 0;
 	segment->frame_count =
@@ -325,7 +317,31 @@ static void plan_segment(struct channel *channel, struct segment *segment, uint6
 	channel->stats.blocks += segment->block_count;
 	channel->stats.tensor_bytes += (uint64_t)segment->block_count * segment->frames.block_bytes;
 	channel->stats.blocks_nonzero += segment->union_count;
-	plan_number(channel, segment, now_us);
+	if (channel->base == channel->planned)
+		channel->progress_us = now_us;
+	segment->state = SEGMENT_PLANNED;
+	segment->first = channel->planned;
+	channel->planned += segment->frame_count;
+	channel->order.places[channel->order.tail++ & (channel->segment_count - 1)] =
+		(uint32_t)(segment - channel->segments);
+	slot_open_more(channel);
+}
+
+/* All have announced it. A site asks its parent for the plan. */
+static void segment_complete(struct channel *channel, struct segment *segment, uint64_t now_us)
+{
+	uint32_t words = (segment->block_count + 63) / 64;
+
+	unite(channel, segment, words);
+	segment->eager_bytes = 0;
+	if (op_is_eager(&channel->ops[segment->op]))
+		eager_finish(channel, segment, words);
+	if (!channel->config.sited) {
+		plan_number(channel, segment, now_us);
+		return;
+	}
+	segment->state = SEGMENT_OFFERED;
+	channel->offered++;
 }
 
 /* ---- announcements ---- */
@@ -415,8 +431,8 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	segment->joined_count++;
 	channel->members[rank].progress_us = now_us;
 	/* 7: "When the last worker has announced a segment, the segment gets the next frame numbers of the channel" */
-	if (segment->joined_count == channel->config.worker_count)
-		plan_segment(channel, segment, now_us);
+	if (segment->joined_count == channel->speakers)
+		segment_complete(channel, segment, now_us);
 }
 
 /* 6.5: "if there is one and the worker's ack has not passed its frames" */
@@ -455,12 +471,12 @@ void plan_announce(struct channel *channel, const struct packet *packet, uint64_
 	}
 	if (!announce_agrees(channel, op, &a, rank))
 		return;
-	segment = segment_of(channel, op, a.segment);
+	segment = plan_segment_of(channel, op, a.segment);
 	if (frame_before(a.segment, segment->number))
 		count_drop(channel, WIRE_DROP_STALE);
 	else if (a.segment != segment->number)
 		announce_impossible(channel, &a, rank, WIRE_FIELD_LAYOUT, a.segment);
-	else if (segment->state == SEGMENT_PLANNED || bit_test(segment->joined, rank))
+	else if (segment->state > SEGMENT_GATHERING || bit_test(segment->joined, rank))
 		plan_again(channel, segment, rank);
 	else
 		segment_join(channel, segment, &a, rank, now_us);

@@ -67,6 +67,7 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 	ch->segment_count = 1;
 	while (ch->segment_count < c->op_slots * c->segments_ahead)
 		ch->segment_count *= 2;
+	ch->mute = arena_take(arena, ch->rank_words, 8);
 	ch->members = arena_take(arena, workers, sizeof(*ch->members));
 	ch->binds = arena_take(arena, workers * c->op_slots, sizeof(*ch->binds));
 	ch->ops = arena_take(arena, c->op_slots, sizeof(*ch->ops));
@@ -145,6 +146,10 @@ int channel_open(const struct channel_config *config, struct channel **out)
 
 	ch->config = *config;
 	ch->config.tokens = NULL;
+	ch->config.mute = NULL;
+	if (config->mute != NULL)
+		memcpy(ch->mute, config->mute, ch->rank_words * 8);
+	ch->speakers = config->worker_count - (uint32_t)bitmap_set_count(ch->mute, ch->rank_words);
 	ch->base = ch->opened = ch->planned = config->first_frame;
 	ch->told.base = ch->base;
 	ch->credit = ch->told.credit = ch->base + 1;
@@ -154,7 +159,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 		ch->members[i].room = ch->base;
 		ch->members[i].earned = config->window * config->payload;
 	}
-	ch->at_base = config->worker_count;
+	ch->at_base = ch->speakers;
 	for (uint32_t i = 0; i < config->op_slots; i++)
 		plan_reset(ch, &ch->ops[i]);
 	fast_start(ch);
@@ -173,7 +178,7 @@ void channel_close(struct channel *channel)
 /* Tells whether the packet carries the token of the worker that it names. */
 static bool token_right(struct channel *channel, const struct packet *packet)
 {
-	if (packet->worker >= channel->config.worker_count) {
+	if (packet->worker >= channel->config.worker_count || is_mute(channel, packet->worker)) {
 		count_drop(channel, WIRE_DROP_WORKER);
 		return false;
 	}
@@ -190,7 +195,7 @@ static void credit_update(struct channel *channel)
 	uint32_t room = channel->config.window;
 
 	for (uint32_t i = 0; i < channel->config.worker_count; i++)
-		if (channel->members[i].room - channel->base < room)
+		if (!is_mute(channel, i) && channel->members[i].room - channel->base < room)
 			room = channel->members[i].room - channel->base;
 	if (room == 0)
 		room = 1;
@@ -206,6 +211,8 @@ static void base_update(struct channel *channel, uint64_t now_us)
 	for (uint32_t i = 0; i < channel->config.worker_count; i++) {
 		uint32_t ahead = channel->members[i].ack - channel->base;
 
+		if (is_mute(channel, i))
+			continue;
 		channel->at_base = ahead < least ? 0 : channel->at_base;
 		least = ahead < least ? ahead : least;
 		channel->at_base += ahead == least;

@@ -110,6 +110,10 @@ static void slot_finish(struct channel *channel, struct slot *slot, const struct
 	if (sum_sees_zeros(sum))
 		slot_add_zeros(channel, slot, sum);
 	(void)sum_finish(sum, NULL, channel->config.worker_count);
+	if (channel->config.sited) {
+		slot->state = SLOT_SUMMED;
+		return;
+	}
 	slot->state = SLOT_DONE;
 	channel->stats.results++;
 	channel->stats.passed_through += slot->expected == 1;

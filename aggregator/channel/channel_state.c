@@ -58,7 +58,7 @@ void segment_all_have(const struct channel *channel, const struct segment *segme
 	for (uint32_t i = from; i < to; i++)
 		words[i] = segment->united[i];
 	for (uint32_t rank = 0; rank < channel->config.worker_count; rank++)
-		for (uint32_t i = from; i < to; i++)
+		for (uint32_t i = from; i < to && !is_mute(channel, rank); i++)
 			words[i] &= segment_bits(channel, segment, rank)[i];
 }
 

@@ -6,6 +6,7 @@
  * channel_plan.c     operations: announcements, agreement, plans
  * channel_slot.c     frames: opening slots, taking PUSHes
  * channel_send.c     queues of packets to send, and building the packets
+ * channel_site.c     what a site offers its parent, and takes from it
  * channel_watch.c    which worker the others wait for, and for how long
  * channel_fast.c     slots that the kernel also adds to
  * channel_sum.c      adding blocks, finishing sums
@@ -72,7 +73,14 @@ struct operation {
 	uint8_t *eager;      /* [WIRE_EAGER_SEGMENTS][eager_bytes()], sums of an eager operation. */
 };
 
-enum segment_state { SEGMENT_IDLE, SEGMENT_GATHERING, SEGMENT_PLANNED };
+/* A site's segments wait for the parent's plan: OFFERED when all workers have announced, TAKEN when the parent is asked. */
+enum segment_state {
+	SEGMENT_IDLE,
+	SEGMENT_GATHERING,
+	SEGMENT_OFFERED,
+	SEGMENT_TAKEN,
+	SEGMENT_PLANNED,
+};
 
 /* At segments[op * segments_ahead + number % segments_ahead]. */
 struct segment {
@@ -101,7 +109,8 @@ struct segment {
 	uint32_t eager_bytes; /* Bytes of the sums that follow an eager PLAN. */
 };
 
-enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_DONE };
+/* SUMMED: a site's sums wait for the parent's RESULT. */
+enum slot_state { SLOT_EMPTY, SLOT_OPEN, SLOT_SUMMED, SLOT_DONE };
 
 /* At slots[frame % window]. */
 struct slot {
@@ -143,6 +152,9 @@ struct channel {
 	void *memory; /* Holds all the channel's memory, including this struct. */
 	struct channel_config config;
 	uint32_t rank_words;
+	uint64_t *mute;    /* [rank words]; see channel_config. */
+	uint32_t speakers; /* Workers that are not mute. */
+	uint32_t offered;  /* Segments that are OFFERED. */
 	uint32_t segment_words; /* Words in the bitmap of the longest segment. */
 	struct member *members;
 	struct bind *binds;
@@ -229,6 +241,11 @@ static inline uint64_t *segment_bits(const struct channel *channel, const struct
 	return segment->bits + (size_t)rank * channel->segment_words;
 }
 
+static inline bool is_mute(const struct channel *channel, uint32_t rank)
+{
+	return bit_test(channel->mute, rank);
+}
+
 static inline void count_drop(struct channel *channel, enum wire_drop drop)
 {
 	channel->stats.drops[drop]++;
@@ -237,6 +254,9 @@ static inline void count_drop(struct channel *channel, enum wire_drop drop)
 /* channel_plan.c */
 void plan_reset(struct channel *channel, struct operation *op); /* at open */
 void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us);
+/* The union of a segment is known, and in an eager operation its sums: it gets the next frames. */
+void plan_number(struct channel *channel, struct segment *segment, uint64_t now_us);
+struct segment *plan_segment_of(const struct channel *channel, const struct operation *op, uint32_t number);
 void plan_release(struct channel *channel, uint64_t now_us); /* drops segments before base */
 
 /* channel_watch.c */

@@ -7,8 +7,11 @@ struct sum sum_of(const struct channel *channel, const struct segment *segment, 
                   uint32_t block_count, uint8_t *sums)
 {
 	const struct operation *op = &channel->ops[segment->op];
-	uint8_t form = op->asked.form;
+	uint8_t form = op->asked.form, reduction = op->asked.reduction;
 	enum dtype dtype;
+
+	if (channel->config.sited && reduction == REDUCE_AVG)
+		reduction = REDUCE_SUM; /* the parent divides, once */
 
 	/* 9.1: "Where the plan is nonfinite, the segment is sent as f32 in form fixed32" */
 	if (form == WIRE_FIXED32 && segment->nonfinite)
@@ -17,7 +20,7 @@ struct sum sum_of(const struct channel *channel, const struct segment *segment, 
 	return (struct sum){
 		.engine = channel->config.engine,
 		.dtype = dtype,
-		.reduction = form >= WIRE_FIXED32 ? REDUCE_SUM : op->asked.reduction,
+		.reduction = form >= WIRE_FIXED32 ? REDUCE_SUM : reduction,
 		.unit_elems = unit_bytes / dtype_bytes(dtype),
 		.block_count = block_count,
 		.sums = sums,

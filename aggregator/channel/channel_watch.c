@@ -43,7 +43,7 @@ static void wait_note(const struct channel *channel, const struct wait *wait, ui
 		.tag = wait->tag, .streaming = wait->streaming, .waited_us = waited_us};
 	out->wait.rank_count = 0;
 	for (uint16_t rank = 0; rank < channel->config.worker_count; rank++) {
-		if (!is_missing(channel, wait, rank))
+		if (is_mute(channel, rank) || !is_missing(channel, wait, rank))
 			continue;
 		if (out->wait.stall.missing++ == 0)
 			out->wait.stall.rank = rank;
@@ -69,7 +69,7 @@ static void look_operations(const struct channel *channel, uint64_t now_us,
 			out->form = op->asked.form;
 			out->age_us = age_us;
 		}
-		if (op->bound_count < channel->config.worker_count)
+		if (op->bound_count < channel->speakers)
 			wait_note(channel, &(struct wait){.tag = op->asked.tag, .have = op->bound},
 			          age_us, out);
 	}
@@ -88,7 +88,7 @@ static void look_segments(const struct channel *channel, uint64_t now_us, struct
 
 		if (segment->state != SEGMENT_GATHERING)
 			continue;
-		while (bit_test(segment->joined, first))
+		while (is_mute(channel, first) || bit_test(segment->joined, first))
 			first++;
 		if (now_us - channel->members[first].progress_us < waited_us)
 			waited_us = now_us - channel->members[first].progress_us;
@@ -107,6 +107,9 @@ static void look_frames(struct channel *channel, uint64_t now_us, struct channel
 	fast_look(slot);
 	if (slot->frame == channel->base && slot->state == SLOT_OPEN)
 		wait.slot = slot;
+	if (channel->config.sited && slot->frame == channel->base && slot->state != SLOT_DONE &&
+	    slot->arrived == slot->expected)
+		return; /* it waits for the parent, which knows for whom */
 	wait.tag = channel->ops[segment_planned(channel, channel->order.head)->op].asked.tag;
 	wait_note(channel, &wait, now_us - channel->progress_us, out);
 }
@@ -167,7 +170,7 @@ void channel_waits(const struct channel *channel, uint32_t rank, struct channel_
 /* The last worker to call an operation has kept all others waiting since the call before its own. */
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us)
 {
-	if (op->bound_count == channel->config.worker_count && op->bound_count > 1)
+	if (op->bound_count == channel->speakers && op->bound_count > 1)
 		channel->members[rank].waits.late_us += now_us - op->bound_us;
 	op->bound_us = now_us;
 }
@@ -180,7 +183,7 @@ void watch_acked(struct channel *channel, uint32_t rank, uint64_t now_us)
 {
 	if (--channel->at_base == 1)
 		channel->alone_us = now_us;
-	else if (channel->at_base == 0 && channel->config.worker_count > 1)
+	else if (channel->at_base == 0 && channel->speakers > 1)
 		channel->members[rank].waits.last_us += now_us - channel->alone_us;
 }
 

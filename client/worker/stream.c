@@ -41,6 +41,7 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	}
 	s->config = *config;
 	s->ack = s->base = s->next = s->horizon = s->highest = s->planned = config->first_frame;
+	s->hold = config->first_frame;
 	s->told.ack = s->told.room = s->credit = s->ack;
 	s->due.ack_us = s->due.announce_us = NEVER;
 	s->due.ask_us = 0;
@@ -78,7 +79,7 @@ static void stream_advance(struct stream *s)
 
 		if (s->ack - segment->first > segment->frame_count)
 			break; /* the plan of the frames before it is missing */
-		while (s->ack != end &&
+		while (s->ack != end && !(s->config.passes_on && s->ack == s->hold) &&
 		       (segment->hollow || (stream_frame_of(s, s->ack)->flags & FRAME_HAVE))) {
 			if (!segment->hollow) {
 				*stream_frame_of(s, s->ack) = (struct stream_frame){0};
@@ -107,6 +108,15 @@ static void ack_look(struct stream *s, uint64_t now_us)
 		s->due.ack_us = now_us;
 	else if (s->ack != s->told.ack)
 		sooner(&s->due.ack_us, now_us + ACK_DELAY_US);
+}
+
+void stream_hold(struct stream *s, uint32_t frame, uint64_t now_us)
+{
+	if (frame == s->hold)
+		return;
+	s->hold = frame;
+	stream_advance(s);
+	ack_look(s, now_us);
 }
 
 /*

@@ -36,6 +36,7 @@ struct stream_config {
 	uint64_t group_token; /* packets to the group carry it */
 	const struct bitmap_engine *engine;
 	bool private_network; /* see struct pace_config */
+	bool passes_on;       /* see stream_hold() */
 };
 
 struct stream_stats {
@@ -61,6 +62,12 @@ bool stream_slot_free(const struct stream *stream, uint32_t slot);
 void stream_begin(struct stream *stream, struct allreduce *task);
 
 /*
+ * stream_begin_as - the same for one who passes on what others announce: of task->cut it needs segment_count, eager and
+ * block_count alone, because `layout` is what they say, and each stream_scan has its cut.
+ */
+void stream_begin_as(struct stream *stream, struct allreduce *task, uint64_t layout);
+
+/*
  * May segment `number` be announced now? Segments are announced in order. After a "no" the stream
  * sees to it that the answer does not wait for its own acknowledgements.
  */
@@ -71,6 +78,7 @@ struct stream_scan {
 	const uint64_t *bits; /* [(segment blocks + 63) / 64] */
 	int16_t exponent;     /* WIRE_EXPONENT_NONE unless the form is fixed32 */
 	bool nonfinite;
+	const struct geometry_segment *cut; /* NULL: as task->cut says */
 };
 
 void stream_announce(struct stream *stream, struct allreduce *task, uint32_t number,
@@ -98,6 +106,21 @@ struct allreduce *stream_receive(struct stream *stream, const struct packet *pac
  * at stays valid until the next stream_receive(). out->scratch must have room for a payload.
  */
 bool stream_pull(struct stream *stream, uint64_t now_us, struct packet_out *out);
+
+/*
+ * stream_hold - for one who passes RESULTs on: nothing is acknowledged from `frame` on, because others still lack it. It
+ * holds the first frame at first.
+ */
+void stream_hold(struct stream *stream, uint32_t frame, uint64_t now_us);
+
+/* The plan that begins with this frame. It points into the stream, until the next packet. */
+struct stream_plan {
+	uint32_t slot, segment, frame_count;
+	const uint64_t *united;
+	int16_t exponent;
+	bool nonfinite;
+};
+bool stream_plan_at(const struct stream *stream, uint32_t first, struct stream_plan *out);
 
 /* When stream_pull() may have something again if nothing arrives; UINT64_MAX: never. */
 uint64_t stream_deadline(const struct stream *stream);

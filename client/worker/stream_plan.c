@@ -17,7 +17,7 @@ bool stream_slot_free(const struct stream *stream, uint32_t slot)
 	       (op->state == OP_LINGERING && !frame_before(stream->base, op->end_frame));
 }
 
-void stream_begin(struct stream *s, struct allreduce *task)
+void stream_begin_as(struct stream *s, struct allreduce *task, uint64_t layout)
 {
 	struct stream_op *op = &s->ops[task->slot];
 
@@ -31,7 +31,7 @@ void stream_begin(struct stream *s, struct allreduce *task)
 	op->asked = (struct announce){
 		.tag = task->tag,
 		.count = task->count,
-		.layout = geometry_layout(&task->cut, s->config.shard, s->config.shard_count),
+		.layout = layout,
 		.segment_count = task->cut.segment_count,
 		.generation = op->generation,
 		.op_slot = (uint16_t)task->slot,
@@ -49,6 +49,12 @@ void stream_begin(struct stream *s, struct allreduce *task)
 		segment->first = s->base;
 		segment->frame_count = 0;
 	}
+}
+
+void stream_begin(struct stream *s, struct allreduce *task)
+{
+	stream_begin_as(s, task,
+	                geometry_layout(&task->cut, s->config.shard, s->config.shard_count));
 }
 
 /* 6.2: "when base there has passed segment n's frames" */
@@ -136,7 +142,7 @@ void stream_announce(struct stream *stream, struct allreduce *task, uint32_t num
 
 	assert(has_room(stream, segment));
 	segment->number = number;
-	segment->cut = geometry_segment(&task->cut, number);
+	segment->cut = scan->cut != NULL ? *scan->cut : geometry_segment(&task->cut, number);
 	words = (segment->cut.block_count + 63) / 64;
 	memcpy(segment->own, scan->bits, words * 8);
 	segment->exponent = scan->exponent;
@@ -212,6 +218,24 @@ bool announce_pull(struct stream *s, uint64_t now_us, struct packet_out *out)
 }
 
 /* ---- plans ---- */
+
+bool stream_plan_at(const struct stream *s, uint32_t first, struct stream_plan *out)
+{
+	for (uint32_t i = 0; i < s->order_count; i++) {
+		const struct stream_segment *segment = &s->segments[s->order[i]];
+
+		if (segment->first != first)
+			continue;
+		*out = (struct stream_plan){.slot = segment->slot,
+		                            .segment = segment->number,
+		                            .frame_count = segment->frame_count,
+		                            .united = segment->united,
+		                            .exponent = segment->plan_exponent,
+		                            .nonfinite = segment->plan_flags & WIRE_NONFINITE};
+		return true;
+	}
+	return false;
+}
 
 static struct stream_op *op_named(struct stream *s, uint64_t tag)
 {
@@ -358,6 +382,7 @@ struct allreduce *plan_take(struct stream *s, const struct packet *packet)
 		return NULL;
 	}
 	segment->plan_flags = plan.flags;
+	segment->plan_exponent = plan.exponent;
 	segment->shift = fixed_shift(s, task->form, plan.exponent);
 	if (!access_told(s, task, segment, packet->frame)) {
 		stream_drop(s, WIRE_DROP_OPERATION);

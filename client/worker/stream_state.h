@@ -45,7 +45,7 @@ struct stream_segment {
 	uint8_t plan_flags;
 	bool hollow; /* The PLAN was its one frame. */
 	uint8_t tries;
-	int16_t exponent;
+	int16_t exponent, plan_exponent;
 	uint32_t slot;
 	uint32_t number;
 	struct geometry_segment cut;
@@ -119,6 +119,7 @@ struct stream {
 	struct stream_frame *frames;
 
 	uint32_t ack, base, next, credit, horizon;
+	uint32_t hold;      /* ack does not pass it, if config.passes_on. */
 	uint32_t turns;     /* ack has passed 2^32 so often. */
 	uint32_t highest;   /* The frame after the last RESULT stored. */
 	uint32_t planned;   /* The aggregator says that the frames before it have plans. */

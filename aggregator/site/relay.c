@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* relay.c - see relay.h */
+
+#include "aggregator/site/relay.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An operation of the channel; the stream has it in the slot of the same number. */
+struct relay_op {
+	struct allreduce task;
+	struct relay *relay;
+	bool active; /* The stream has not finished it. */
+};
+
+struct relay {
+	struct channel *channel;
+	struct stream *stream;
+	uint64_t now_us;
+	bool refused;
+	struct wire_mismatch mismatch;
+	uint32_t op_count;
+	struct relay_op ops[]; /* [op_count] */
+};
+
+/* ---- how the stream reaches the channel's sums ---- */
+
+static struct relay_op *op_of(const struct allreduce *task)
+{
+	return task->access_state;
+}
+
+static int no_plan(struct allreduce *task, const struct access_frame *plan)
+{
+	(void)task;
+	(void)plan;
+	return 0; /* relay_work() passes plans on in their order */
+}
+
+static bool sums_pushable(const struct allreduce *task, const struct access_frame *frame)
+{
+	return channel_sums(op_of(task)->relay->channel, frame->number) != NULL;
+}
+
+/* The blocks of the frame that the site has, without gaps. */
+static void sums_push(const struct allreduce *task, const struct access_frame *frame,
+                      struct packet_out *out)
+{
+	const struct channel *channel = op_of(task)->relay->channel;
+	const uint8_t *sums = task->cut.eager ? channel_eager(channel, task->slot, frame->segment)
+	                                      : channel_sums(channel, frame->number);
+	uint64_t lanes[SEGMENT_WORDS];
+	uint8_t *to = out->scratch;
+
+	if (task->cut.eager || frame->own_count == frame->count) {
+		packet_point(out, sums, frame->count * frame->unit_bytes);
+		return;
+	}
+	(void)frame->engine->within(frame->own, frame->united, frame->first, frame->count, lanes);
+	for (uint32_t block = 0; block < frame->count; block++) {
+		if (!bit_test(lanes, block))
+			continue;
+		memcpy(to, sums + (size_t)block * frame->unit_bytes, frame->unit_bytes);
+		to += frame->unit_bytes;
+	}
+	packet_point(out, out->scratch, frame->own_count * frame->unit_bytes);
+}
+
+static bool result_store(struct allreduce *task, const struct access_frame *frame,
+                         const uint8_t *data)
+{
+	struct relay_op *op = op_of(task);
+	struct channel *channel = op->relay->channel;
+	const uint32_t bytes = frame->count * frame->unit_bytes;
+
+	if (task->cut.eager)
+		return channel_eager_set(channel, task->slot, frame->segment, data, bytes);
+	return channel_result(channel, frame->number, data, bytes);
+}
+
+static const struct access sums_access = {
+	.plan = no_plan,
+	.pushable = sums_pushable,
+	.push = sums_push,
+	.store = result_store,
+};
+
+/* ---- memory ---- */
+
+int relay_open(const struct stream_config *config, struct channel *channel, struct relay **out)
+{
+	struct stream_config own = *config;
+	struct relay *relay = calloc(1, sizeof(*relay) + config->op_slots * sizeof(relay->ops[0]));
+
+	own.passes_on = true;
+	if (relay == NULL || stream_open(&own, &relay->stream) != 0) {
+		free(relay);
+		return -ENOMEM;
+	}
+	relay->channel = channel;
+	relay->op_count = config->op_slots;
+	for (uint32_t i = 0; i < relay->op_count; i++)
+		relay->ops[i].relay = relay;
+	*out = relay;
+	return 0;
+}
+
+void relay_close(struct relay *relay)
+{
+	if (relay == NULL)
+		return;
+	stream_close(relay->stream);
+	free(relay);
+}
+
+/* ---- upwards ---- */
+
+static void op_begin(struct relay *relay, struct relay_op *op, const struct channel_offer *offer)
+{
+	const struct announce *asked = offer->asked;
+
+	op->active = true;
+	op->task = (struct allreduce){
+		.access = &sums_access,
+		.access_state = op,
+		.tag = asked->tag,
+		.count = asked->count,
+		.dtype = asked->dtype,
+		.reduction = asked->reduction,
+		.form = asked->form,
+		.slot = offer->op,
+		.shards_left = 1,
+		.cut = {.segment_count = asked->segment_count,
+	                .eager = (asked->flags & WIRE_EAGER) != 0,
+	                .block_count = offer->block_count},
+	};
+	stream_begin_as(relay->stream, &op->task, asked->layout);
+}
+
+/* Announces a segment, once the stream has room for it. */
+static bool offer_take(void *context, const struct channel_offer *offer)
+{
+	struct relay *relay = context;
+	struct relay_op *op = &relay->ops[offer->op];
+	const struct geometry_segment cut = {.frames = offer->frames,
+	                                     .block_count = offer->block_count,
+	                                     .receiver = WIRE_EVERYONE};
+	const struct stream_scan scan = {.bits = offer->united,
+	                                 .exponent = offer->exponent,
+	                                 .nonfinite = offer->nonfinite,
+	                                 .cut = &cut};
+
+	if (!op->active && !stream_slot_free(relay->stream, offer->op))
+		return false;
+	if (!op->active)
+		op_begin(relay, op, offer);
+	if (!stream_ask_room(relay->stream, &op->task, offer->segment))
+		return false;
+	stream_announce(relay->stream, &op->task, offer->segment, &scan, relay->now_us);
+	return true;
+}
+
+bool relay_pull(struct relay *relay, uint64_t now_us, struct packet_out *out)
+{
+	return stream_pull(relay->stream, now_us, out);
+}
+
+/* ---- downwards ---- */
+
+void relay_receive(struct relay *relay, const struct packet *packet, uint64_t now_us)
+{
+	struct allreduce *task = stream_receive(relay->stream, packet, now_us);
+
+	if (task == NULL)
+		return;
+	op_of(task)->active = false;
+	if (task->status != 0 && !relay->refused) {
+		relay->refused = true;
+		relay->mismatch = task->mismatch;
+	}
+}
+
+static void plans_pass(struct relay *relay, uint64_t now_us)
+{
+	struct stream_plan plan;
+
+	while (stream_plan_at(relay->stream, channel_next_plan(relay->channel), &plan)) {
+		const struct channel_planned planned = {
+			.op = plan.slot,
+			.segment = plan.segment,
+			.first = channel_next_plan(relay->channel),
+			.frame_count = plan.frame_count,
+			.united = plan.united,
+			.exponent = plan.exponent,
+			.nonfinite = plan.nonfinite,
+		};
+
+		if (!channel_plan(relay->channel, &planned, now_us))
+			return;
+	}
+}
+
+void relay_work(struct relay *relay, uint64_t now_us)
+{
+	relay->now_us = now_us;
+	plans_pass(relay, now_us);
+	stream_hold(relay->stream, channel_base(relay->channel), now_us);
+	channel_offers(relay->channel, offer_take, relay);
+}
+
+/* ---- questions ---- */
+
+uint64_t relay_deadline(const struct relay *relay)
+{
+	return stream_deadline(relay->stream);
+}
+
+const struct wire_mismatch *relay_refused(const struct relay *relay)
+{
+	return relay->refused ? &relay->mismatch : NULL;
+}
+
+const struct stream *relay_stream(const struct relay *relay)
+{
+	return relay->stream;
+}

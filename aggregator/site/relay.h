@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * relay.h - between a site's channel and its parent's: one worker to the parent, the aggregator to the site's workers
+ *
+ * A relay joins a channel (channel.h, "the channel of a site") with a worker's stream to the parent (stream.h). The
+ * stream announces the union of the site's workers, pushes their sums, and takes the parent's plans and RESULTs, which
+ * the channel passes on. Both count the same frames. A RESULT is acknowledged upwards once all workers of the site have
+ * it, so the parent keeps nothing for them, and what they miss is repaired here.
+ *
+ * Pure: packets and the time go in, packets come out. One thread at a time, the channel's; nothing blocks.
+ */
+#ifndef AGGREGATOR_SITE_RELAY_H
+#define AGGREGATOR_SITE_RELAY_H
+
+#include "aggregator/channel/channel.h"
+#include "client/worker/stream.h"
+
+struct relay;
+
+/*
+ * relay_open - `config` is that of the worker in whose name the site speaks, with the parent's numbers: its window is at
+ * most the channel's, its first frame is the channel's, and its op_slots and segments_ahead are not fewer. Returns 0 or
+ * -ENOMEM. The channel outlives the relay.
+ */
+int relay_open(const struct stream_config *config, struct channel *channel, struct relay **out);
+void relay_close(struct relay *relay);
+
+/* A packet of the parent, whose header packet_parse() has accepted, and whose channel is this one. */
+void relay_receive(struct relay *relay, const struct packet *packet, uint64_t now_us);
+
+/* Passes on what has come from either side. Call it after each of either, before pulling from either. */
+void relay_work(struct relay *relay, uint64_t now_us);
+
+/* The next packet to the parent; false: there is none now. */
+bool relay_pull(struct relay *relay, uint64_t now_us, struct packet_out *out);
+
+/* When relay_pull() may have something again if nothing comes; UINT64_MAX: never. */
+uint64_t relay_deadline(const struct relay *relay);
+
+/* NULL, or why the parent refuses an operation: the job ends. */
+const struct wire_mismatch *relay_refused(const struct relay *relay);
+
+const struct stream *relay_stream(const struct relay *relay);
+
+#endif /* AGGREGATOR_SITE_RELAY_H */
