@@ -114,7 +114,7 @@ $(BUILD)/ebpf/xdp.o: private warnings := -Wall -Wextra $(werror)
 $(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(frames) $(filter-out client/cli/main,$(cli)))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
+$(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(call sources_of,client/worker) $(xdp) $(core))
 	$(call say,LD,$@)$(link) $^ $(daemon_libs) -o $@
 
 # The public header's functions, and nothing else, leave the library. Programs load the one that they were built for.

@@ -17,7 +17,9 @@
 #include "aggregator/http/http.h"
 #include "aggregator/keyring.h"
 #include "aggregator/log.h"
+#include "aggregator/parent.h"
 #include "aggregator/service.h"
+#include "client/worker/explain.h"
 
 #define TICK_MS 50
 #define DEVICE_US 1000000
@@ -47,6 +49,7 @@ struct control {
 	struct keyring keyring;
 	struct jobs *jobs;
 	struct connections connections;
+	struct parent *parent; /* NULL if this is no site */
 	struct http *http;
 	uint64_t drain_until_us; /* 0 until it drains */
 	uint64_t device_due_us;  /* when to check that the device is still there */
@@ -88,11 +91,11 @@ void reports_close(struct reports *reports)
 	close(reports->write_fd);
 }
 
-void reports_put(void *context, const struct report *report)
+bool reports_put(void *context, const struct report *report)
 {
 	const struct reports *reports = context;
 
-	(void)!write(reports->write_fd, report, sizeof(*report));
+	return write(reports->write_fd, report, sizeof(*report)) == sizeof(*report);
 }
 
 bool reports_take(const struct reports *reports, struct report *out)
@@ -105,7 +108,8 @@ void reports_forget(const struct reports *reports)
 	struct report unused;
 
 	while (reports_take(reports, &unused))
-		;
+		if (unused.kind == REPORT_ABOVE)
+			free(unused.above.data);
 }
 
 /* Tells workers and ends winnowd, because its service manager knows what to do. */
@@ -141,6 +145,20 @@ static void take_trouble(struct control *control, const struct report *report)
 	jobs_trouble(control->jobs, report->id, &report->trouble);
 }
 
+static void take_answer(struct control *control, const struct report *report)
+{
+	parent_answer(control->parent, report->above.data, report->above.bytes);
+	free(report->above.data);
+}
+
+static void take_refusal(struct control *control, const struct report *report)
+{
+	char text[CONTROL_TEXT_BYTES];
+
+	explain_mismatch(&report->refused, text, sizeof(text));
+	jobs_refused(control->jobs, report->id, text);
+}
+
 static void take_reports(uv_poll_t *poll, int status, int events)
 {
 	struct control *control = poll->data;
@@ -151,6 +169,10 @@ static void take_reports(uv_poll_t *poll, int status, int events)
 	while (reports_take(control->config.reports, &report))
 		if (report.kind == REPORT_STALL)
 			jobs_stalled(control->jobs, report.id, &report.stall);
+		else if (report.kind == REPORT_ABOVE)
+			take_answer(control, &report);
+		else if (report.kind == REPORT_REFUSED)
+			take_refusal(control, &report);
 		else if (report.kind == REPORT_TROUBLE)
 			take_trouble(control, &report);
 		else if (!control->ending)
@@ -256,7 +278,8 @@ static void loop_tick(uv_timer_t *timer)
 		control_end(control, "");
 	else if (now_us >= control->drain_until_us)
 		control_end(control, "the aggregator is shutting down");
-	if (control->ending && connections_none(&control->connections))
+	if (control->ending && connections_none(&control->connections) &&
+	    parent_none(control->parent))
 		uv_stop(&control->loop);
 }
 
@@ -299,6 +322,7 @@ static void keys_reloaded(void *context, bool fresh)
 
 	jobs_keys_set(control->jobs, keys_distinct(control->keyring.keys), fresh);
 	connections_keys_made(&control->connections, control->keyring.keys);
+	parent_keys_set(control->parent, control->keyring.keys);
 	service_tell("READY=1");
 }
 
@@ -346,6 +370,25 @@ static int handles_init(struct control *control)
 		uv_signal_start(&control->signals[i], signal_taken, numbers[i]);
 	}
 	return 0;
+}
+
+static int parent_find(struct control *control, struct why *why)
+{
+	const struct control_config *config = &control->config;
+	const struct parent_config parent = {
+		.text = config->parent_text,
+		.site = config->site,
+		.address = config->parent,
+		.rcvbuf = config->jobs.rcvbuf_bytes,
+		.payload_max = config->jobs.payload_max,
+		.engine = config->jobs.engine,
+		.data = config->data,
+		.keys = config->keys,
+	};
+
+	if (config->parent.port == 0)
+		return 0;
+	return parent_open(&parent, &control->loop, &control->parent, why);
 }
 
 static int serve_http(struct control *control, struct why *why)
@@ -437,11 +480,23 @@ int control_open(const struct control_config *config, struct control **out, stru
 	             keys_reloaded, control);
 	err = handles_init(control);
 	if (err == 0)
+		err = parent_find(control, why);
+	if (err == 0 && control->parent != NULL) {
+		control->config.jobs.sited = true;
+		ports.up = control->parent;
+		ports.up_join = parent_up_join;
+		ports.up_ready = parent_up_ready;
+		ports.up_relay = parent_up_relay;
+		ports.up_quiet = parent_up_quiet;
+		ports.up_end = parent_up_end;
+	}
+	if (err == 0)
 		err = jobs_open(&control->config.jobs, &ports, &control->jobs);
 	if (err != 0) {
 		close(config->listen_fd);
 		why_set(why, err, "cannot set up jobs: %s", strerror(-err));
 	}
+	parent_serve(control->parent, control->jobs);
 	if (err == 0)
 		err = connections_open(&control->connections, &control->loop, control->jobs,
 		                       config->listen_fd, &config->listen, why);
@@ -477,6 +532,7 @@ void control_close(struct control *control)
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
 	connections_end(&control->connections);
+	parent_end(control->parent);
 	keyring_stop(&control->keyring);
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
@@ -484,6 +540,7 @@ void control_close(struct control *control)
 	uv_mutex_destroy(&control->copier.lock);
 	uv_cond_destroy(&control->copier.made);
 	jobs_close(control->jobs);
+	parent_close(control->parent);
 	keyring_close(&control->keyring);
 	free(control);
 }

@@ -26,7 +26,7 @@ struct reports {
 
 int reports_open(struct reports *reports); /* 0, or -errno */
 void reports_close(struct reports *reports);
-void reports_put(void *reports, const struct report *report);         /* for struct data_config */
+bool reports_put(void *reports, const struct report *report);         /* for struct data_config; false: it is full */
 bool reports_take(const struct reports *reports, struct report *out); /* false: there is none */
 void reports_forget(const struct reports *reports);                   /* drops all */
 
@@ -40,6 +40,9 @@ struct control_config {
 	bool metrics_auto;       /* continue without HTTP if its port is taken */
 	uint64_t drain_us;       /* how long jobs may continue after SIGTERM */
 	struct data *data;
+	struct net_addr parent;  /* of a site; port 0: none */
+	const char *parent_text; /* the same as it was given */
+	const char *site;        /* the name of this site */
 	struct reports *reports; /* of the data threads */
 	struct offload *offload; /* NULL for udp alone */
 	const char *device;      /* the device of the XDP program */

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "aggregator/jobs/jobs.h"
+#include "aggregator/site/relay.h"
 #include "bitmap/net/net.h"
 #include "bitmap/turn.h"
 
@@ -23,6 +24,8 @@ enum report_kind {
 	REPORT_STALL,   /* an operation has waited too long */
 	REPORT_TROUBLE, /* a worker cannot be reached; repeated about once a second */
 	REPORT_LOST,    /* the net is dead; repeated */
+	REPORT_ABOVE,   /* an answer of the parent to a KNOCK; the receiver frees it */
+	REPORT_REFUSED, /* the parent refuses an operation; once */
 };
 
 struct report {
@@ -32,14 +35,30 @@ struct report {
 		struct channel_stall stall;
 		struct jobs_trouble trouble;
 		struct why lost;
+		struct {
+			uint8_t *data;
+			uint32_t bytes;
+		} above;
+		struct wire_mismatch refused;
 	};
 };
 
 struct data_config {
 	const struct net_backend *backend;
 	struct net_config net; /* for each thread; queue_count is the number of threads */
-	void (*report)(void *context, const struct report *report); /* called by a data thread */
+	bool (*report)(void *context, const struct report *report); /* called by a data thread */
 	void *context;
+	const struct net_addr *parent; /* NULL if this is no site */
+};
+
+/* How a site's channel reaches the parent. */
+struct data_above {
+	struct relay *relay; /* data_detach() closes it */
+	uint16_t channel;    /* the parent's number of it */
+	bool sealed;
+	struct seal_stretch stretch;
+	struct seal_key own, group;
+	uint64_t group_token;
 };
 
 /* Totals of all threads. */
@@ -63,6 +82,14 @@ int data_attach(void *data, const struct jobs_channel *channel);
 void data_start(void *data, uint16_t id, struct channel *channel, const bool multicast[]);
 void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 void data_detach(void *data, uint16_t id);
+
+/*
+ * For a site. data_relay() gives a channel its relay. data_quiet() tells whether the parent has all that the channel owes
+ * it. data_send() sends one datagram to the parent from the socket of a thread.
+ */
+void data_relay(struct data *data, uint16_t id, const struct data_above *above);
+bool data_quiet(struct data *data, uint16_t id);
+void data_send(struct data *data, uint32_t thread, const struct packet_out *packet);
 
 /* Adds up structs that only hold uint64_t. */
 static inline void counters_add(void *sum, const void *one, size_t bytes)

@@ -99,7 +99,7 @@ static void send_all(struct data_thread *t, uint32_t to_count, uint32_t count)
 	}
 }
 
-static void send_to(struct data_thread *t, const struct net_path *path, uint32_t count)
+void send_to(struct data_thread *t, const struct net_path *path, uint32_t count)
 {
 	t->burst.to[0] = *path;
 	send_all(t, path->to.port != 0, count);
@@ -395,7 +395,7 @@ static enum wire_drop knock_take(struct data_thread *t, struct outlet *outlet,
 }
 
 /* The kernel may have merged it with a datagram for our net. */
-static bool hand_over(const struct data_thread *t, uint16_t id, const struct net_in *in)
+bool hand_over(const struct data_thread *t, uint16_t id, const struct net_in *in)
 {
 	struct data_thread *owner;
 
@@ -406,12 +406,23 @@ static bool hand_over(const struct data_thread *t, uint16_t id, const struct net
 	return owner != t && strays_put(owner, in);
 }
 
+void outlet_dirty(struct data_thread *t, struct outlet *outlet)
+{
+	if (outlet->dirty)
+		return;
+	outlet->dirty = true;
+	t->dirty[t->dirty_count++] = outlet;
+}
+
 static void datagram_take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
 {
 	struct packet packet;
 	struct outlet *outlet = NULL;
-	enum wire_drop drop = packet_parse(in->data, in->bytes, false, &packet);
+	enum wire_drop drop;
 
+	if (t->data->config.parent != NULL && above_take(t, in, now_us))
+		return;
+	drop = packet_parse(in->data, in->bytes, false, &packet);
 	if (drop == WIRE_DROP_NONE)
 		outlet = outlet_named(t, packet.channel);
 	if (drop == WIRE_DROP_NONE && outlet == NULL && hand_over(t, packet.channel, in))
@@ -436,10 +447,7 @@ static void datagram_take(struct data_thread *t, const struct net_in *in, uint64
 	packet.came_us = in->came_us;
 	packet.marked = in->marked;
 	channel_receive(outlet->channel, &packet, now_us);
-	if (!outlet->dirty) {
-		outlet->dirty = true;
-		t->dirty[t->dirty_count++] = outlet;
-	}
+	outlet_dirty(t, outlet);
 }
 
 /*
@@ -449,11 +457,15 @@ static void datagram_take(struct data_thread *t, const struct net_in *in, uint64
 static void drain_all(struct data_thread *t, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < t->dirty_count; i++)
+		above_work(t, t->dirty[i], now_us);
+	for (uint32_t i = 0; i < t->dirty_count; i++)
 		if (!channel_sums_wait(t->dirty[i]->channel))
 			channel_drain(t, t->dirty[i], now_us);
 	for (uint32_t i = 0; i < t->dirty_count; i++)
 		if (t->dirty[i]->dirty)
 			channel_drain(t, t->dirty[i], now_us);
+	for (uint32_t i = 0; i < t->dirty_count; i++)
+		above_drain(t, t->dirty[i], now_us);
 	t->dirty_count = 0;
 }
 
@@ -463,12 +475,13 @@ uint32_t data_turn(struct data_thread *t)
 	const struct net_in *strays;
 	uint32_t count = t->data->config.backend->recv(t->net, t->burst.in, NET_BURST_MAX);
 	uint32_t stray_count = strays_take(&t->strays, &strays);
-	uint64_t now_us = count + stray_count > 0 ? clock_us() : 0;
+	uint64_t now_us = count + stray_count + t->relay_count > 0 ? clock_us() : 0;
 
 	for (uint32_t i = 0; i < count; i++)
 		datagram_take(t, &t->burst.in[i], now_us);
 	for (uint32_t i = 0; i < stray_count; i++)
 		datagram_take(t, &strays[i], now_us);
+	above_due(t, now_us);
 	drain_all(t, now_us);
 	return count + stray_count;
 }

@@ -37,6 +37,8 @@ struct outlet {
 		uint64_t sent_us;
 	} probes[DATA_PROBE_SIZES]; /* The last PROBE of each size. */
 	struct outlet_trouble trouble;
+	struct data_above above; /* relay is NULL if there is no parent */
+	bool refused;            /* the parent has refused an operation, and that is reported */
 	/* When they were last looked at, and their values. */
 	uint64_t fast_us, fast_added, fast_missed;
 	struct outlet_worker {
@@ -106,6 +108,8 @@ struct data_thread {
 	struct data_stats stats;
 	bool stopped;
 	bool stuck; /* The network has been full for SEND_WAIT_MS. */
+	uint32_t relay_count; /* outlets with a relay */
+	uint8_t *scratch;     /* [NET_BURST_MAX][payload_max], for relays; NULL if there is no parent */
 	struct data_burst burst;
 };
 
@@ -138,7 +142,17 @@ static inline struct data_thread *data_owner(const struct data *data, uint16_t i
 /* data_trouble.c */
 void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */
 
+/* data_above.c */
+bool above_take(struct data_thread *t, const struct net_in *in, uint64_t now_us); /* it is from the parent */
+void above_work(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
+void above_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
+uint64_t above_deadline(const struct data_thread *t);
+void above_due(struct data_thread *t, uint64_t now_us); /* marks those whose time has come */
+
 /* data_packets.c */
+void outlet_dirty(struct data_thread *t, struct outlet *outlet);
+void send_to(struct data_thread *t, const struct net_path *path, uint32_t count);
+bool hand_over(const struct data_thread *t, uint16_t id, const struct net_in *in);
 struct outlet **outlet_place(struct data_thread *t, uint16_t id); /* NULL: not here */
 void outlet_address_tell(struct outlet *outlet, uint32_t rank);
 struct outlet *outlet_named(struct data_thread *t, uint16_t id);

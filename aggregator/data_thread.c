@@ -27,6 +27,9 @@ struct order {
 	struct data_look *looks;
 	uint32_t look_count, looked;
 	struct data_stats stats;
+	const struct data_above *above;
+	const struct packet_out *packet;
+	bool quiet;
 };
 
 /* Reported at every look: one report may find no room, and the job's end stops them. */
@@ -72,6 +75,34 @@ static bool order_start(struct data_thread *t, struct order *order)
 	return true;
 }
 
+static bool order_relay(struct data_thread *t, struct order *order)
+{
+	struct outlet *outlet = outlet_named(t, order->id);
+
+	outlet->above = *order->above;
+	t->relay_count++;
+	return true;
+}
+
+static bool order_quiet(struct data_thread *t, struct order *order)
+{
+	const struct outlet *outlet = outlet_named(t, order->id);
+
+	order->quiet = outlet == NULL || outlet->above.relay == NULL ||
+	               stream_quiet(relay_stream(outlet->above.relay));
+	return true;
+}
+
+static bool order_send(struct data_thread *t, struct order *order)
+{
+	const struct net_path path = {.to = *t->data->config.parent};
+
+	t->burst.out[0] = (struct net_out){order->packet->pieces, order->packet->piece_count,
+	                                   order->packet->bytes};
+	send_to(t, &path, 1);
+	return true;
+}
+
 static bool order_heard(struct data_thread *t, struct order *order)
 {
 	knock_ages(&outlet_named(t, order->id)->workers[order->rank].knocker, clock_us(),
@@ -88,6 +119,7 @@ static bool order_detach(struct data_thread *t, struct order *order)
 	for (uint32_t i = 0; i < WIRE_DROP_COUNT && channel != NULL; i++)
 		t->stats.drops[i] += channel_stats(channel)->drops[i];
 	order->outlet = *place;
+	t->relay_count -= order->outlet->above.relay != NULL;
 	*place = t->outlets[--t->outlet_count];
 	t->last = NULL;
 	return true;
@@ -187,16 +219,19 @@ static void thread_rest(struct data_thread *t, struct pollfd fds[2], bool busy)
 	const struct net_backend *net = t->data->config.backend;
 	uint32_t rest_us = net->rest != NULL ? net->rest(t->net) : NET_REST_FD;
 	bool full = !net->ready(t->net);
-	struct timespec nap = {.tv_nsec = (long)rest_us * 1000};
+	uint64_t us = rest_us != NET_REST_FD ? rest_us : busy ? STALL_CHECK_MS * 1000 : UINT64_MAX;
+	uint64_t due_us = above_deadline(t), now_us = due_us != UINT64_MAX ? clock_us() : 0;
+	struct timespec nap;
 	uint64_t count;
 
-	if (rest_us == 0)
+	if (due_us != UINT64_MAX && due_us < now_us + us)
+		us = due_us > now_us ? due_us - now_us : 0;
+	if (us == 0)
 		return;
+	nap = (struct timespec){.tv_sec = (time_t)(us / 1000000),
+	                        .tv_nsec = (long)(us % 1000000 * 1000)};
 	fds[0].events = (short)(full ? POLLIN | POLLOUT : POLLIN);
-	if (rest_us == NET_REST_FD)
-		poll(fds, 2, busy ? STALL_CHECK_MS : -1);
-	else
-		ppoll(fds, 2, &nap, NULL);
+	ppoll(fds, 2, us != UINT64_MAX ? &nap : NULL, NULL);
 	if (fds[0].revents & POLLOUT && !net->ready(t->net))
 		data_nap();
 	if (fds[1].revents & POLLIN)
@@ -259,6 +294,7 @@ static void thread_close(struct data_thread *t)
 	mailbox_close(&t->orders);
 	mailbox_close(&t->looks);
 	pthread_mutex_destroy(&t->strays.lock);
+	free(t->scratch);
 	free(t);
 }
 
@@ -277,6 +313,13 @@ static int thread_open(struct data *data, uint32_t index, struct data_thread **o
 	mailbox_open(&t->orders);
 	mailbox_open(&t->looks);
 	pthread_mutex_init(&t->strays.lock, NULL);
+	if (config->parent != NULL) {
+		t->scratch = malloc((size_t)NET_BURST_MAX * net.payload_max);
+		if (t->scratch == NULL) {
+			thread_close(t);
+			return why_set(why, -ENOMEM, "out of memory");
+		}
+	}
 	err = config->backend->open(&net, &t->net, why);
 	if (err == 0) {
 		t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -389,9 +432,35 @@ void data_detach(void *context, uint16_t id)
 
 	channel_order(data, &order);
 	data->attached[id] = NULL;
-	if (order.outlet != NULL)
-		explicit_bzero(&order.outlet->info, sizeof(order.outlet->info)); /* a secret */
+	if (order.outlet != NULL) {
+		relay_close(order.outlet->above.relay);
+		explicit_bzero(&order.outlet->info, sizeof(order.outlet->info)); /* secrets */
+		explicit_bzero(&order.outlet->above, sizeof(order.outlet->above));
+	}
 	free(order.outlet);
+}
+
+void data_relay(struct data *data, uint16_t id, const struct data_above *above)
+{
+	struct order order = {.act = order_relay, .id = id, .above = above};
+
+	channel_order(data, &order);
+}
+
+bool data_quiet(struct data *data, uint16_t id)
+{
+	struct order order = {.act = order_quiet, .id = id};
+
+	channel_order(data, &order);
+	return order.quiet;
+}
+
+void data_send(struct data *data, uint32_t thread, const struct packet_out *packet)
+{
+	struct data_thread *t = data->threads[thread % data->thread_count];
+	struct order order = {.act = order_send, .packet = packet};
+
+	order_give(t, &t->orders, &order);
 }
 
 void data_await(struct data *data)

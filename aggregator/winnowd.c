@@ -40,7 +40,7 @@
 /* Options that are not in struct control_config. */
 static struct {
 	const char *config, *listen, *datapath, *device, *metrics, *key_file, *key, *multicast,
-		*user;
+		*user, *parent, *site;
 	bool insecure_no_key, check;
 	enum xdp_mode xdp_mode;
 	int log_level; /* 0 is info */
@@ -79,6 +79,10 @@ static const struct option list[] = {
          "size of socket buffers to ask the kernel for"},
 	{"dscp", "NAME|0..63", OPTION_DSCP, &settings.dscp, "0", NULL, 0, 63,
          "class of sent datagrams (DSCP): cs1, af21, ef, le .."},
+	{"parent", "HOST:PORT", OPTION_TEXT, &settings.parent, NULL, NULL, 0, 0,
+         "aggregator that adds up what this one, as a site, has added up"},
+	{"site", "NAME", OPTION_TEXT, &settings.site, NULL, NULL, 0, 0,
+         "name of this site; by default the host's"},
 
 	{"key-file", "FILE", OPTION_TEXT, &settings.key_file, NULL, NULL, 0, 0,
          "job keys: lines of \"JOB KEY\", \"* KEY\" for all other jobs"},
@@ -267,6 +271,23 @@ static int address(const char *option, const char *text, struct net_addr *out)
 	return err == 0 ? 0 : give_up(err == -EAGAIN ? 1 : 2, "%s: %s", option, why.text);
 }
 
+static int parent_address(void)
+{
+	static char host[CONTROL_NAME_BYTES];
+
+	if (settings.site == NULL && gethostname(host, sizeof(host) - 1) == 0)
+		settings.site = host;
+	if (settings.site == NULL || *settings.site == '\0' ||
+	    strlen(settings.site) >= CONTROL_NAME_BYTES)
+		return give_up(2, "--site is '%s': want a name of 1 to %d characters",
+		               settings.site != NULL ? settings.site : "", CONTROL_NAME_BYTES - 1);
+	if (strcmp(settings.datapath, "udp") != 0 && strcmp(settings.datapath, "auto") != 0)
+		return give_up(2, "--parent works with --datapath udp alone");
+	config.parent_text = settings.parent;
+	config.site = settings.site;
+	return address("--parent", settings.parent, &config.parent);
+}
+
 static int addresses(void)
 {
 	int status = address("--listen", settings.listen, &config.listen);
@@ -278,6 +299,8 @@ static int addresses(void)
 		settings.metrics = METRICS_DEFAULT;
 	if (!option_is_off(settings.metrics))
 		status = address("--metrics", settings.metrics, &config.metrics);
+	if (status == 0 && settings.parent != NULL)
+		status = parent_address();
 	if (status != 0)
 		return status;
 	if (strcmp(settings.datapath, "xdp") == 0 && settings.device == NULL)
@@ -542,6 +565,7 @@ static int jobs_serve(void)
 	                .queue_count = config.jobs.threads},
 		.report = reports_put,
 		.context = &reports,
+		.parent = config.parent.port != 0 ? &config.parent : NULL,
 	};
 	struct net_port port;
 	struct why why;

@@ -161,9 +161,18 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 	snprintf(message.text, sizeof(message.text), "rank %u (%s) has left the job", peer->rank,
 	         peer->worker.host);
 	job->members[peer->rank] = NULL;
+	if (job->sited) {
+		peer->up.state = UP_NONE;
+		jobs->ports.up_end(jobs->ports.up, peer, JOBS_UP_LEAVE, "", "");
+	}
 	peer_end(jobs, peer);
 	if (members_count(job, PEER_READY) > 0) {
-		job_tell(jobs, job, &message);
+		if (!job->sited) /* else the parent tells all */
+			job_tell(jobs, job, &message);
+		return;
+	}
+	if (job->sited) {
+		job->closing_us = jobs->now_us;
 		return;
 	}
 	job_finished(jobs, job, NULL);
@@ -266,7 +275,13 @@ static void member_says(struct jobs *jobs, struct jobs_peer *peer,
 		path_take(jobs, peer, message);
 		break;
 	case CONTROL_STAY:
-		stay_take(jobs, peer, message);
+		if (peer->job->sited)
+			job_fail(jobs, peer->job, peer->rank, "aborted",
+			         "rank %u (%s) wants another membership, which a site (--parent) "
+			         "does not have",
+			         peer->rank, peer->worker.host);
+		else
+			stay_take(jobs, peer, message);
 		break;
 	default:
 		jobs_garbage(jobs, peer, "only aggregators send it, or it came out of turn");
@@ -344,7 +359,10 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		peer->pinged_us = now_us;
 		if (peer->job != NULL) {
 			ping = door_ping(jobs, peer->job);
-			late_text(jobs, peer, ping.text);
+			if (peer->job->sited)
+				memcpy(ping.text, peer->up.late, sizeof(ping.text));
+			else
+				late_text(jobs, peer, ping.text);
 		}
 		peer_send(jobs, peer, &ping);
 	}
@@ -362,6 +380,14 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 
 	if (job->state == JOB_ENDING)
 		return; /* members_tick() does it */
+	if (job->closing_us != 0) {
+		site_tick(jobs, job);
+		return;
+	}
+	/* The parent knows better who is missing, but for the datagrams of those who are here. */
+	if (job->sited && (job->state != JOB_PROBING ||
+	                   members_count(job, PEER_READY) == members_count(job, PEER_JOINED)))
+		return;
 	/*
 	 * MEMBERS.md 3: "so do missing JOINs after the silence time, READYs after twice that". All
 	 * members are alive, and may first have to find out that another aggregator is silent.

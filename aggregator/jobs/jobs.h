@@ -45,6 +45,11 @@ struct jobs_config {
 	uint16_t group_port;
 	struct net_addr data; /* For datagrams; none: the address that each connected to. */
 	const struct bitmap_engine *engine;
+	/*
+	 * Jobs have a parent, which forms, starts and ends them, for the workers of all its sites. This aggregator has
+	 * some of the workers, and for each of them a link to the parent: see jobs_ports.up.
+	 */
+	bool sited;
 };
 
 struct seals; /* ebpf/seal.h */
@@ -85,6 +90,14 @@ struct jobs_heard {
 	uint64_t whole_us; /* KNOCKs as large as the job's datagrams. */
 };
 
+/* How a worker's link to the parent ends. */
+enum jobs_up_end {
+	JOBS_UP_CUT,    /* At once: the worker is lost, or the parent has ended the job. */
+	JOBS_UP_LEAVE,  /* The worker has left. */
+	JOBS_UP_ABORT,  /* The job has failed here. */
+	JOBS_UP_LINGER, /* The job has failed here, which another link tells. */
+};
+
 struct jobs_ports {
 	void *context; /* For all other functions. */
 	void *kernel;  /* For share() and unshare(). */
@@ -113,6 +126,20 @@ struct jobs_ports {
 	void (*detach)(void *context, uint16_t id);
 	/* Says when a worker's KNOCKs last came. */
 	void (*heard)(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
+	/*
+	 * Only if jobs have a parent. up_join() joins the parent's job in a worker's name. Then jobs_up_..() say what
+	 * the parent says, but never before these return.
+	 */
+	void *up;
+	void (*up_join)(void *up, struct jobs_peer *peer, const struct control_message *join);
+	void (*up_ready)(void *up, const struct jobs_peer *peer, uint32_t payload);
+	/* The channel of a thread speaks to the parent in this worker's name from now on. 0 or -ENOMEM. */
+	int (*up_relay)(void *up, const struct jobs_peer *peer, uint16_t id, struct channel *channel);
+	/* Tells whether the parent has all that this channel owes it. */
+	bool (*up_quiet)(void *up, uint16_t id);
+	/* The peer ends. JOBS_UP_ABORT tells the parent why; `code` and `text` are only for that. */
+	void (*up_end)(void *up, const struct jobs_peer *peer, enum jobs_up_end how, const char *code,
+	               const char *text);
 	/* The key of the datagrams that this secured peer sends in a membership. 0 or -EPROTO. */
 	int (*seal_key)(struct jobs_peer *peer, const char *membership, struct seal_key *out);
 	void (*random)(void *context, void *out, size_t bytes);
@@ -160,6 +187,7 @@ struct jobs_worker {
 	struct control_seen seen_before; /* The report before that. */
 	uint64_t seen_over_us;           /* Time between the two; 0 if there is only one. */
 	char says[CONTROL_NAME_BYTES];   /* What its program says for people. */
+	char site[CONTROL_NAME_BYTES];   /* The site that it joins through, or "". */
 };
 
 /* The last job that failed. */
@@ -252,6 +280,29 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
  * jobs_view() shows it.
  */
 void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble);
+
+/*
+ * What a worker's link to the parent says: WELCOME, START, FAILED with this text and blamed rank, LEFT, and whom the job
+ * waits for.
+ */
+void jobs_up_welcome(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *welcome,
+                     uint64_t now_us);
+void jobs_up_start(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *start);
+void jobs_up_failed(struct jobs *jobs, struct jobs_peer *peer, uint32_t rank, const char *code,
+                    const char *text);
+void jobs_up_left(struct jobs *jobs, struct jobs_peer *peer, const char *text);
+void jobs_up_late(struct jobs_peer *peer, const char *text);
+
+/* What a link needs to know of its worker. */
+struct jobs_doing {
+	uint32_t open;
+	uint64_t tag;
+	const char *says;
+};
+struct jobs_doing jobs_peer_doing(const struct jobs_peer *peer);
+
+/* The parent refuses an operation of the job that has this channel. */
+void jobs_refused(struct jobs *jobs, uint16_t channel_id, const char *text);
 
 /* jobs_tick - call it every 50 to 500 ms for time-outs and heartbeats. */
 void jobs_tick(struct jobs *jobs, uint64_t now_us);

@@ -155,6 +155,8 @@ void missing_text(const struct job *job, char *text, size_t room)
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
+		if (peer == NULL && job->sited)
+			continue; /* it may be another site's */
 		if (peer != NULL &&
 		    peer->state >= (job->state == JOB_FORMING ? PEER_JOINED : PEER_READY))
 			continue;

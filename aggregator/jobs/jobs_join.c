@@ -17,7 +17,7 @@ static struct job *job_named(struct jobs *jobs, const char *name)
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
 		struct job *job = &jobs->jobs[i];
 
-		if (job->state != JOB_FREE && job->state != JOB_ENDING &&
+		if (job->state != JOB_FREE && job->state != JOB_ENDING && job->closing_us == 0 &&
 		    strcmp(job->name, name) == 0)
 			return job;
 	}
@@ -101,7 +101,9 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		/* The kernel charges about twice a datagram's bytes to the buffer. */
-		uint64_t room = job->members[rank]->asks.rcvbuf / (2 * payload);
+		uint64_t room = job->members[rank] != NULL
+		                        ? job->members[rank]->asks.rcvbuf / (2 * payload)
+		                        : frames;
 
 		frames = room < frames ? room : frames;
 	}
@@ -114,7 +116,8 @@ static uint32_t window_for(const struct jobs *jobs, const struct job *job, uint3
 static void least_payload(struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++)
-		if (job->members[rank]->asks.payload < job->shape.payload)
+		if (job->members[rank] != NULL &&
+		    job->members[rank]->asks.payload < job->shape.payload)
 			job->shape.payload = job->members[rank]->asks.payload;
 }
 
@@ -124,17 +127,18 @@ static void least_payload(struct job *job)
  */
 static struct net_ip busiest_address(const struct job *job)
 {
-	const struct net_ip *best = &job->members[0]->local;
+	const struct net_ip *best = NULL;
 	uint32_t best_count = 0;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
-		const struct net_ip *ip = &job->members[rank]->local;
+		const struct jobs_peer *peer = job->members[rank];
 		uint32_t count = 0;
 
-		for (uint32_t other = rank; other < job->world; other++)
-			count += net_ip_same(&job->members[other]->local, ip);
+		for (uint32_t other = rank; peer != NULL && other < job->world; other++)
+			count += job->members[other] != NULL &&
+			         net_ip_same(&job->members[other]->local, &peer->local);
 		if (count > best_count) {
-			best = ip;
+			best = &peer->local;
 			best_count = count;
 		}
 	}
@@ -159,8 +163,9 @@ static void job_numbers(struct jobs *jobs, struct job *job)
 	job->shape.payload = jobs->config.payload_max;
 	least_payload(job);
 	job->shape.window = window_for(jobs, job, job->shape.payload);
-	jobs->ports.random(jobs->ports.context, &job->shape.first_frame,
-	                   sizeof(job->shape.first_frame));
+	if (!job->sited)
+		jobs->ports.random(jobs->ports.context, &job->shape.first_frame,
+		                   sizeof(job->shape.first_frame));
 	jobs->ports.random(jobs->ports.context, &job->shape.group_token,
 	                   sizeof(job->shape.group_token));
 	jobs->ports.random(jobs->ports.context, job->wire.tokens,
@@ -228,7 +233,7 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 		const char *why;
 
 		config.window = job->fast.window;
-		why = jobs->ports.share(jobs->ports.kernel, &info, &config);
+		why = job->parted ? "" : jobs->ports.share(jobs->ports.kernel, &info, &config);
 		job->fast.slow = why != NULL ? why : job->fast.slow;
 		if (jobs->ports.attach(jobs->ports.context, &info) != 0)
 			return false;
@@ -258,8 +263,8 @@ static void welcome_fill(const struct jobs *jobs, const struct job *job, uint32_
 		.silence_ms = (uint32_t)(job->silence_us / 1000),
 		.stall_ms = (uint32_t)(job->shape.stall_us / 1000),
 		.window = job->shape.window,
-		.op_slots = jobs->config.op_slots,
-		.segments_ahead = jobs->config.segments_ahead,
+		.op_slots = job->shape.op_slots,
+		.segments_ahead = job->shape.segments_ahead,
 		.first_frame = job->shape.first_frame,
 	};
 	address_text(&(struct net_addr){job->wire.group, jobs->config.group_port}, out->group);
@@ -288,7 +293,8 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 	job->wire.seals->stretch = keys.stretch;
 	explicit_bzero(&keys, sizeof(keys));
 	for (uint32_t rank = 0; rank < job->world && sealed; rank++)
-		sealed = jobs->ports.seal_key(job->members[rank], job->name,
+		sealed = job->members[rank] == NULL ||
+			 jobs->ports.seal_key(job->members[rank], job->name,
 		                              &job->wire.seals->workers[rank]) == 0;
 	return sealed;
 }
@@ -301,15 +307,18 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		struct jobs_peer *peer = job->members[rank];
 
+		if (peer == NULL)
+			continue;
 		welcome_fill(jobs, job, rank, &message);
 		peer->heard_us = peer->pinged_us = peer->does.same_us = now_us;
 		peer_send(jobs, peer, &message);
 	}
 }
 
-/* Called when the last worker has joined. */
-static void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
+/* Called when the last worker has joined, or the parent says that it has. */
+void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
+	job_mute(job);
 	job_numbers(jobs, job);
 	if (!job_reserve(jobs, job))
 		return;
@@ -360,12 +369,14 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 		config.id = job_channel_id(jobs, job, i);
 		config.fast = channel->fast;
 		config.fast_slots = channel->fast_slots;
+		config.mute = job->wire.mute;
+		config.sited = job->sited;
 		if (channel_open(&config, &channel->channel) != 0)
 			return false;
 		jobs->ports.start(jobs->ports.data, config.id, channel->channel,
 		                  job->wire.multicast);
 	}
-	return true;
+	return !job->sited || site_relays_open(jobs, job);
 }
 
 /* For each worker on each channel. */
@@ -384,25 +395,29 @@ static void job_tell_start(struct jobs *jobs, struct job *job)
 		.payload = job->shape.payload,
 		.window = job->shape.window,
 		.window_start = window_start(job),
-		.fast = job->fast.all,
+		.fast = job->sited ? job->fast.above : job->fast.all,
 	};
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
+		if (job->members[rank] == NULL)
+			continue;
 		message.multicast = job->wire.multicast[rank];
 		peer_send(jobs, job->members[rank], &message);
 	}
 }
 
 /* All are ready: the paths' payload is known, and with it how many frames may be in flight. */
-static void job_start(struct jobs *jobs, struct job *job)
+void job_start(struct jobs *jobs, struct job *job)
 {
+	const uint32_t here = members_count(job, PEER_READY);
 	uint32_t with_multicast = 0;
 	char share[32];
 
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		with_multicast += job->wire.multicast[rank];
-	job->shape.to_group = with_multicast == job->world;
-	job->shape.window = window_for(jobs, job, job->shape.payload);
+	job->shape.to_group = with_multicast == here;
+	if (!job->sited)
+		job->shape.window = window_for(jobs, job, job->shape.payload);
 	fast_settle(jobs, job);
 	if (!job_reserve(jobs, job))
 		return;
@@ -417,7 +432,7 @@ static void job_start(struct jobs *jobs, struct job *job)
 	job->state = JOB_RUNNING;
 	job->since_us = jobs->now_us;
 	jobs->totals.jobs_started++;
-	snprintf(share, sizeof(share), "%u/%u", with_multicast, job->world);
+	snprintf(share, sizeof(share), "%u/%u", with_multicast, here);
 	jobs_log(jobs, "info", "job_started",
 	         LOG_FIELDS(LOG_WORD("job", job->name), LOG_NUMBER("world", job->world),
 	                    LOG_NUMBER("payload", job->shape.payload),
@@ -459,11 +474,13 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 	job->seats = calloc(world, sizeof(*job->seats));
 	job->wire.tokens = calloc(world, sizeof(*job->wire.tokens));
 	job->wire.multicast = calloc(world, sizeof(*job->wire.multicast));
+	job->wire.mute = calloc((world + 63) / 64, sizeof(*job->wire.mute));
+	job->sited = jobs->config.sited;
 	if (keyed)
 		job->wire.seals = calloc(1, seals_bytes(world));
 	job->world = world;
 	if (job->members == NULL || job->seats == NULL || job->wire.tokens == NULL ||
-	    job->wire.multicast == NULL || (keyed && job->wire.seals == NULL)) {
+	    job->wire.multicast == NULL || job->wire.mute == NULL || (keyed && job->wire.seals == NULL)) {
 		job_forget(job);
 		return false;
 	}
@@ -537,7 +554,10 @@ static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *pe
 	job->seats[peer->rank].job[0] = '\0';
 	job->members[peer->rank] = peer;
 	job_agree(job);
-	if (members_count(job, PEER_JOINED) == job->world)
+	if (job->sited) {
+		peer->up.state = UP_JOINS;
+		jobs->ports.up_join(jobs->ports.up, peer, join);
+	} else if (members_count(job, PEER_JOINED) == job->world)
 		job_formed(jobs, job, now_us);
 }
 
@@ -581,6 +601,21 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	}
 	if (refused_at_sight(jobs, peer, join))
 		return;
+	if (jobs->config.sited && (join->world == 0 || *join->site != '\0')) {
+		peer_refuse(jobs, peer, "site",
+		            join->world == 0
+		                    ? "this aggregator is a site of another one (--parent): workers "
+		                      "cannot come and go here"
+		                    : "this aggregator is a site of another one (--parent), and "
+		                      "can't be the parent of others");
+		return;
+	}
+	if (site_name_taken(jobs, join)) {
+		peer_refuse(jobs, peer, "site",
+		            "another aggregator has joined as site '%s': give each a --site of its own",
+		            join->site);
+		return;
+	}
 	job = join->world > 0 ? job_named(jobs, join->job) : NULL;
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;
@@ -626,7 +661,9 @@ void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_
 	peer->state = PEER_READY;
 	job->wire.multicast[peer->rank] = message->multicast && !net_ip_none(&job->wire.group);
 	peer->asks.payload = message->payload;
-	if (members_count(job, PEER_READY) < job->world)
+	if (job->sited)
+		jobs->ports.up_ready(jobs->ports.up, peer, message->payload);
+	if (job->sited || members_count(job, PEER_READY) < job->world)
 		return;
 	least_payload(job);
 	job_start(jobs, job);

@@ -77,6 +77,8 @@ void peer_note(struct jobs_peer *peer, const struct control_message *join)
 	peer->asks.payload = join->payload;
 	peer->asks.rcvbuf = join->rcvbuf;
 	snprintf(peer->worker.host, sizeof(peer->worker.host), "%s", join->host);
+	snprintf(peer->worker.site, sizeof(peer->worker.site), "%s", join->site);
+	peer->via = join->via;
 	peer->asks.silence_us = (uint64_t)join->silence_ms * 1000;
 	peer->asks.stall_us = (uint64_t)join->stall_ms * 1000;
 }
@@ -90,6 +92,9 @@ void peer_end(struct jobs *jobs, struct jobs_peer *peer)
 		jobs->next = LIST_NEXT(peer, place);
 	LIST_REMOVE(peer, place);
 	LIST_INSERT_HEAD(&jobs->free, peer, place);
+	if (peer->up.state != UP_NONE)
+		jobs->ports.up_end(jobs->ports.up, peer, JOBS_UP_CUT, "", "");
+	peer->up.state = UP_NONE;
 	peer->state = PEER_FREE;
 	peer->job = NULL;
 	jobs->totals.peers--;
@@ -165,6 +170,7 @@ void job_forget(struct job *job)
 	free(job->seats);
 	free(job->wire.tokens);
 	free(job->wire.multicast);
+	free(job->wire.mute);
 	if (job->wire.seals != NULL)
 		explicit_bzero(job->wire.seals, seals_bytes(job->world));
 	free(job->wire.seals);
@@ -308,6 +314,32 @@ static void job_tell_end(struct jobs *jobs, struct job *job, const struct contro
 			peer_send(jobs, job->members[rank], message);
 }
 
+/*
+ * The parent learns that a worker is lost by its link's end, and anything else in the name of the worker to blame, or of
+ * any. The other links stay until the parent ends the job, or it would take their end for the reason.
+ */
+static void job_tell_parent(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
+                            const char *text)
+{
+	const bool lost = strcmp(code, "lost") == 0;
+
+	for (uint32_t i = 0; i < job->world && rank == job->world; i++)
+		if (job->members[i] != NULL)
+			rank = i;
+	for (uint32_t i = 0; i < job->world; i++) {
+		struct jobs_peer *peer = job->members[i];
+
+		if (peer == NULL || peer->up.state == UP_NONE)
+			continue;
+		peer->up.state = UP_NONE;
+		jobs->ports.up_end(jobs->ports.up, peer,
+		                   i != rank ? JOBS_UP_LINGER
+		                   : lost    ? JOBS_UP_CUT
+		                             : JOBS_UP_ABORT,
+		                   code, text);
+	}
+}
+
 /* `rank` is the worker to blame, or job->world if there is none. */
 void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
               const char *format, ...)
@@ -328,7 +360,10 @@ void job_fail(struct jobs *jobs, struct job *job, uint32_t rank, const char *cod
 		         LOG_FIELDS(LOG_WORD("job", job->name), LOG_WORD("code", code)),
 		         message.text);
 	}
-	if (job->state != JOB_ENDING && job_has_next(job) && message_code_continues(code)) {
+	if (job->sited)
+		job_tell_parent(jobs, job, rank, code, message.text);
+	if (!job->sited && job->state != JOB_ENDING && job_has_next(job) &&
+	    message_code_continues(code)) {
 		job_tell_end(jobs, job, &message);
 		job_end(jobs, job);
 	} else {

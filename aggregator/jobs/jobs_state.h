@@ -5,6 +5,7 @@
  * jobs.c          memory, connections and their lines, time, snapshots
  * jobs_members.c  the membership that follows one that has ended
  * jobs_join.c     admission, and a job's way from the first JOIN to START
+ * jobs_site.c     jobs with a parent, and jobs whose workers come through sites
  * jobs_blame.c    jobs without progress, and paths with problems
  * jobs_room.c     how many jobs, and how much memory, an owner may have beside the others
  * jobs_state.c    peers and jobs: telling them, releasing them; doors; how jobs fail
@@ -85,6 +86,11 @@ struct jobs_peer {
 		uint64_t seen_us; /* When `worker.seen` came. */
 	} does;
 	struct jobs_worker worker; /* For jobs_worker(), which fills in the rest. */
+	uint64_t via;              /* The number of the site that it joins through, or 0. */
+	struct {                   /* Its link to the parent, if jobs have one. */
+		enum { UP_NONE, UP_JOINS, UP_WELCOMED, UP_STARTED } state;
+		char late[CONTROL_TEXT_BYTES]; /* Whom the parent waits for. */
+	} up;
 };
 
 struct job {
@@ -97,6 +103,9 @@ struct job {
 	uint32_t opener;             /* The rank of the first worker to join. */
 	bool named;                  /* We have named it, and its members are those told by NEXT. */
 	bool boundary;               /* JOB_ENDING without a failure: all want to continue. */
+	bool sited;                  /* It has a parent. */
+	bool parted;                 /* Some of its workers are mute in its channels. */
+	uint64_t closing_us;         /* All have left, and the parent may lack something; or 0. */
 	uint64_t since_us;           /* When it came into its state. */
 	uint64_t silence_us;         /* The shortest that a worker has asked for. */
 	size_t bytes;                /* Memory of its slots and tables. */
@@ -105,6 +114,7 @@ struct job {
 		struct net_ip group;      /* The multicast group for results, or none. */
 		struct net_ip group_from; /* Our address that they leave from. */
 		uint64_t *tokens;         /* [world] */
+		uint64_t *mute;           /* [(world + 63) / 64] bits; see struct channel_config. */
 		struct seal_key secret;   /* Makes the numbers of KNOCKEDs. */
 		bool *multicast;          /* [world]; the worker gets results through the group. */
 		struct seals *seals;      /* [world]; NULL without a key. */
@@ -114,6 +124,7 @@ struct job {
 		bool all;         /* The kernel adds its int32 frames, on all channels. */
 		const char *slow; /* Why the kernel does not. */
 		uint32_t window;  /* Slots that the kernel has for each of its channels. */
+		bool above;       /* The parent's kernel adds them. */
 	} fast;
 	struct {
 		char text[CONTROL_TEXT_BYTES]; /* The last trouble of a path, in a line. */
@@ -175,6 +186,8 @@ struct job *job_opened(struct jobs *jobs, struct jobs_peer *opener);
 bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opener, const char *name,
                uint32_t world);
 void job_agree(struct job *job);
+void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us);
+void job_start(struct jobs *jobs, struct job *job);
 void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message,
                uint64_t now_us);
 void ready_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *message);
@@ -184,6 +197,13 @@ enum room { ROOM_JOBS, ROOM_BYTES };
 /* Tells whether an owner that needs `need` of what is `unused` would take the part kept for others. */
 bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_t need,
                   size_t unused);
+
+/* jobs_site.c */
+bool site_formed(const struct job *job);               /* the parent has sent WELCOME to all that are here */
+bool site_name_taken(const struct jobs *jobs, const struct control_message *join);
+void job_mute(struct job *job);                        /* finds out whose blocks come with others' */
+bool site_relays_open(struct jobs *jobs, struct job *job);
+void site_tick(struct jobs *jobs, struct job *job);    /* of a job whose workers have left */
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other);            /* both of one job */

@@ -70,6 +70,8 @@ static const struct field fields[] = {
 	{"payload", FIELD_U32, AT(payload), 0, UINT32_MAX,
          BIT(JOIN) | BIT(WELCOME) | BIT(READY) | BIT(START) | BIT(PATH)},
 	{"rcvbuf", FIELD_U32, AT(rcvbuf), 0, UINT32_MAX, BIT(JOIN)},
+	{"site", FIELD_NAME, AT(site), 0, 0, BIT(JOIN) | MAY_MISS},
+	{"via", FIELD_HEX64, AT(via), 0, 0, BIT(JOIN) | MAY_MISS},
 	{"silence_ms", FIELD_U32, AT(silence_ms), 100, 86400000, BIT(JOIN) | BIT(WELCOME)},
 	{"stall_ms", FIELD_U32, AT(stall_ms), 100, 864000000, BIT(JOIN) | BIT(WELCOME)},
 	{"channels", FIELD_CHANNELS, AT(channels), 0, UINT16_MAX, BIT(WELCOME)},

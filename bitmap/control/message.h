@@ -72,6 +72,9 @@ struct control_message {
 		char host[CONTROL_NAME_BYTES];
 		uint32_t world;
 		uint32_t rcvbuf; /* size of the worker's receive buffer */
+		/* The site that the worker joins through, by its name and a number drawn by it; or "" and 0. */
+		char site[CONTROL_NAME_BYTES];
+		uint64_t via;
 	};
 	struct { /* WELCOME */
 		uint32_t channel_count;

@@ -378,6 +378,9 @@ static void join_fill(const struct link *link, struct control_message *out)
 	snprintf(out->software, sizeof(out->software), "libwinnow %s", WINNOW_VERSION);
 	snprintf(out->job, sizeof(out->job), "%s", link->job);
 	snprintf(out->host, sizeof(out->host), "%s", link->host);
+	snprintf(out->site, sizeof(out->site), "%s",
+	         link->config.site != NULL ? link->config.site : "");
+	out->via = link->config.via;
 	out->rank = link->config.rank;
 	out->world = link->config.world;
 	out->payload = link->config.payload;

@@ -33,6 +33,9 @@ struct link_config {
 	uint64_t join_us;    /* How long to try to join. */
 	bool multicast;      /* Results may come by multicast. */
 	uint32_t place;      /* The place of this aggregator in the workers' list, from 0. */
+	/* Of a site that joins for a worker: see struct control_message. NULL and 0: none. */
+	const char *site;
+	uint64_t via;
 	/* A link whose connection this one takes over, or NULL. It may be closed after link_open(). */
 	const struct link *from;
 };

@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* parent.c - see parent.h */
+
+#include "aggregator/parent.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "bitmap/control/lines.h"
+#include "bitmap/control/secrets.h"
+#include "bitmap/control/tls.h"
+#include "bitmap/net/sockaddr.h"
+#include "client/worker/link.h"
+
+#define AGAIN_US 100000      /* between two attempts to connect */
+#define CONNECT_US 10000000  /* how long to try */
+#define LINGER_US 2000000    /* how long a link stays whose worker has ended */
+#define TURN_MS_MAX 50
+#define JOIN_US 600000000    /* the parent's --join-timeout decides */
+#define FIRST_LINE "{\"type\":\"ping\"}\n" /* see comm_peers.c */
+#define ETHERNET_BYTES 14
+
+/* A worker's link to the parent. */
+struct upward {
+	uv_tcp_t tcp;
+	uv_connect_t connect;
+	struct parent *parent;
+	struct jobs_peer *peer; /* NULL once the worker has ended */
+	struct link *link;
+	struct job_key key;
+	LIST_ENTRY(upward) place;
+	uint64_t since_us;     /* when it first tried to connect */
+	uint64_t again_us;     /* when it tries again; 0: it is connected, or tries */
+	uint64_t until_us;     /* when a link without a worker ends; 0: it has one */
+	uint32_t ready;        /* the worker's READY; 0: it has not come */
+	bool open, plain, secured;
+	bool welcomed, started, failed;
+	struct tls *tls;
+	char sealed[4096];
+	struct lines lines;
+};
+
+struct written {
+	uv_write_t request;
+	char bytes[];
+};
+
+struct parent {
+	struct parent_config config;
+	uv_loop_t *loop;
+	struct jobs *jobs;
+	struct tls_context *tls; /* NULL without keys */
+	uint64_t via;            /* stands for this site, whatever its name */
+	uv_timer_t timer;
+	uint8_t *scratch; /* [payload_max] */
+	LIST_HEAD(upwards, upward) all;
+};
+
+static void connect_begin(struct upward *up);
+static void turn(struct upward *up);
+
+static uint64_t loop_us(void)
+{
+	return uv_hrtime() / 1000;
+}
+
+/* ---- the end of a link ---- */
+
+static void upward_closed(uv_handle_t *handle)
+{
+	struct upward *up = handle->data;
+
+	explicit_bzero(&up->key, sizeof(up->key));
+	free(up);
+}
+
+static void upward_end(struct upward *up)
+{
+	LIST_REMOVE(up, place);
+	link_close(up->link);
+	tls_close(up->tls);
+	up->link = NULL;
+	up->tls = NULL;
+	if (uv_is_closing((uv_handle_t *)&up->tcp))
+		return; /* connection_shut() has begun it */
+	uv_close((uv_handle_t *)&up->tcp, upward_closed);
+}
+
+/* The worker learns why its link has failed; the parent has told it, or this site has found out. */
+static void upward_failed(struct upward *up)
+{
+	struct parent *parent = up->parent;
+	struct link *link = up->link;
+	struct jobs_peer *peer = up->peer;
+	char code[CONTROL_NAME_BYTES], text[CONTROL_TEXT_BYTES] = "";
+	const bool told = link->failed.kind == CONTROL_FAILED;
+	const uint32_t rank = told ? link->failed.rank : UINT32_MAX;
+
+	snprintf(code, sizeof(code), "%s", link->error_code);
+	if (told)
+		snprintf(text, sizeof(text), "%s", link->error);
+	else
+		snprintf(text, sizeof(text), "parent %s: %.*s", parent->config.text,
+		         (int)sizeof(text) / 2, link->error);
+	upward_end(up);
+	if (peer != NULL)
+		jobs_up_failed(parent->jobs, peer, rank, code, text);
+}
+
+/* ---- out ---- */
+
+static void write_done(uv_write_t *request, int status)
+{
+	(void)status; /* a broken connection shows when it is read */
+	free(request->data);
+}
+
+static void bytes_send(struct upward *up, const char *from, size_t bytes)
+{
+	struct written *written = malloc(sizeof(*written) + bytes);
+	uv_buf_t buffer;
+
+	if (written == NULL)
+		return; /* silence ends it */
+	memcpy(written->bytes, from, bytes);
+	written->request.data = written;
+	buffer = uv_buf_init(written->bytes, (unsigned)bytes);
+	if (uv_write(&written->request, (uv_stream_t *)&up->tcp, &buffer, 1, write_done) != 0)
+		free(written);
+}
+
+static void tls_flush(struct upward *up)
+{
+	char bytes[4096];
+	size_t count;
+
+	while (up->tls != NULL && (count = tls_pull(up->tls, bytes, sizeof(bytes))) > 0)
+		bytes_send(up, bytes, count);
+}
+
+static void lines_flush(struct upward *up, uint64_t now_us)
+{
+	char *line;
+
+	if (!up->open || (up->parent->tls != NULL && !up->secured))
+		return;
+	while ((line = link_take_line(up->link, now_us)) != NULL) {
+		if (up->tls != NULL)
+			(void)tls_write(up->tls, line, strlen(line));
+		else
+			bytes_send(up, line, strlen(line));
+		message_free(line);
+	}
+	tls_flush(up);
+}
+
+/* KNOCKs leave by the thread that has the channel: 2.3 says which. */
+static void knocks_flush(struct upward *up, uint64_t now_us)
+{
+	struct parent *parent = up->parent;
+	struct packet_out out = {.scratch = parent->scratch};
+	uint32_t channel;
+
+	while (link_pull(up->link, now_us, &out)) {
+		struct packet head;
+
+		link_seal(up->link, &out, 0);
+		if (packet_parse(out.pieces[0].iov_base, (uint32_t)out.pieces[0].iov_len, false,
+		                 &head) == WIRE_DROP_NONE &&
+		    link_channel(up->link, head.channel, &channel))
+			data_send(parent->config.data, channel, &out);
+	}
+}
+
+/* ---- in ---- */
+
+static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
+{
+	struct upward *up = handle->data;
+
+	(void)suggested;
+	*out = uv_buf_init(up->sealed, sizeof(up->sealed));
+}
+
+static void connection_lost(struct upward *up, const char *reason)
+{
+	const uint64_t now_us = loop_us();
+
+	up->open = up->plain = up->secured = false;
+	uv_read_stop((uv_stream_t *)&up->tcp);
+	tls_close(up->tls);
+	up->tls = NULL;
+	up->lines = (struct lines){.from = 0};
+	if (link_again(up->link))
+		up->again_us = now_us + AGAIN_US;
+	else
+		link_gone(up->link, reason);
+	turn(up);
+}
+
+static void lines_take(struct upward *up, uint64_t now_us)
+{
+	const char *line;
+
+	while (up->link->state != LINK_FAILED && lines_next(&up->lines, &line) > 0)
+		if (up->plain)
+			link_plain(up->link, line);
+		else
+			link_line(up->link, line, now_us);
+}
+
+/* Returns 0, or -errno: the connection is over. */
+static ssize_t tls_take(struct upward *up, uint64_t now_us)
+{
+	struct seal_key own;
+	ssize_t count;
+
+	do {
+		size_t room;
+		char *to = lines_room(&up->lines, &room);
+
+		count = tls_read(up->tls, to, room);
+		if (!up->secured && tls_ready(up->tls) &&
+		    tls_seal_key(up->tls, up->link->config.job, &own) == 0) {
+			link_secured(up->link, &own);
+			explicit_bzero(&own, sizeof(own));
+			up->secured = true;
+		}
+		if (count > 0)
+			lines_added(&up->lines, (size_t)count);
+		lines_take(up, now_us);
+	} while (count > 0);
+	return count;
+}
+
+static void bytes_take(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+{
+	struct upward *up = stream->data;
+	const uint64_t now_us = loop_us();
+	ssize_t err = 0;
+
+	if (count < 0)
+		connection_lost(up, count == UV_EOF ? "connection closed" : uv_strerror((int)count));
+	if (count <= 0)
+		return;
+	if (up->tls != NULL && !up->secured && *buffer->base == '{')
+		up->plain = true;
+	for (ssize_t at = 0; (up->tls == NULL || up->plain) && at < count;) {
+		size_t room;
+		char *to = lines_room(&up->lines, &room);
+
+		room = room < (size_t)(count - at) ? room : (size_t)(count - at);
+		memcpy(to, buffer->base + at, room);
+		lines_added(&up->lines, room);
+		at += (ssize_t)room;
+		lines_take(up, now_us);
+		if (room == 0)
+			break;
+	}
+	if (up->tls != NULL && !up->plain) {
+		err = tls_feed(up->tls, buffer->base, (size_t)count);
+		err = err == 0 ? tls_take(up, now_us) : err;
+		tls_flush(up);
+	}
+	if (err == -EPROTO && !up->secured)
+		link_refused(up->link);
+	else if (err < 0)
+		connection_lost(up, err == -EPIPE ? "connection closed" : strerror((int)-err));
+	if (err == 0 || (err == -EPROTO && !up->secured))
+		turn(up);
+}
+
+/* ---- connecting ---- */
+
+static void tcp_fresh(uv_handle_t *handle)
+{
+	connect_begin(handle->data);
+}
+
+static void connected(uv_connect_t *request, int status)
+{
+	struct upward *up = request->data;
+	const uint64_t now_us = loop_us();
+	char reason[160];
+
+	if (up->link == NULL)
+		return; /* it has ended meanwhile */
+	if (status != 0 && now_us - up->since_us < CONNECT_US) {
+		up->again_us = now_us + AGAIN_US;
+		return;
+	}
+	if (status != 0) {
+		snprintf(reason, sizeof(reason), "no answer: %s; is winnowd running there?",
+		         uv_strerror(status));
+		link_gone(up->link, reason);
+		turn(up);
+		return;
+	}
+	up->open = true;
+	uv_tcp_nodelay(&up->tcp, 1);
+	if (up->parent->tls != NULL &&
+	    tls_connect(up->parent->tls, up->link->config.job, up->key.bytes, &up->tls) != 0) {
+		connection_lost(up, "out of memory");
+		return;
+	}
+	link_connected(up->link, now_us);
+	if (up->tls == NULL)
+		bytes_send(up, FIRST_LINE, strlen(FIRST_LINE));
+	tls_flush(up);
+	uv_read_start((uv_stream_t *)&up->tcp, give_buffer, bytes_take);
+	turn(up);
+}
+
+static void connect_begin(struct upward *up)
+{
+	union net_sockaddr address;
+	int err;
+
+	if (up->link == NULL) { /* it ended while its socket was closed */
+		free(up);
+		return;
+	}
+	(void)net_sockaddr(&up->parent->config.address, &address);
+	uv_tcp_init(up->parent->loop, &up->tcp);
+	up->tcp.data = up->connect.data = up;
+	err = uv_tcp_connect(&up->connect, &up->tcp, &address.any, connected);
+	if (err != 0)
+		up->again_us = loop_us() + AGAIN_US;
+}
+
+/* ---- turns ---- */
+
+/* What the link has come to since the last turn. */
+static void news_tell(struct upward *up)
+{
+	struct jobs *jobs = up->parent->jobs;
+	struct link *link = up->link;
+
+	if (up->peer == NULL)
+		return;
+	jobs_up_late(up->peer, link->late);
+	if (*link->left != '\0') {
+		jobs_up_left(jobs, up->peer, link->left);
+		link->left[0] = '\0';
+	}
+	if (link->state == LINK_PROBED && up->ready > 0)
+		link_ready(link, up->ready < link->size ? up->ready : link->size);
+	if (link->state >= LINK_PROBING && link->state < LINK_FAILED && !up->welcomed) {
+		up->welcomed = true;
+		jobs_up_welcome(jobs, up->peer, &link->welcome, loop_us());
+	} else if (link->state == LINK_RUNNING && !up->started) {
+		up->started = true;
+		jobs_up_start(jobs, up->peer, &link->start);
+	}
+}
+
+static void doing_note(struct upward *up)
+{
+	struct jobs_doing doing;
+
+	if (up->peer == NULL)
+		return;
+	doing = jobs_peer_doing(up->peer);
+	link_doing(up->link, doing.open, doing.tag);
+	link_says(up->link, doing.says);
+}
+
+/* May end the link, and with it the job. */
+static void turn(struct upward *up)
+{
+	const uint64_t now_us = loop_us();
+
+	if (up->again_us != 0 && now_us >= up->again_us) {
+		up->again_us = 0;
+		up->open = false;
+		uv_close((uv_handle_t *)&up->tcp, tcp_fresh);
+		return;
+	}
+	link_tick(up->link, now_us);
+	if (up->link->state == LINK_FAILED || (up->until_us != 0 && now_us >= up->until_us)) {
+		if (up->open)
+			lines_flush(up, now_us);
+		upward_failed(up);
+		return;
+	}
+	if (link_pings(up->link, now_us))
+		doing_note(up);
+	lines_flush(up, now_us);
+	knocks_flush(up, now_us);
+	news_tell(up);
+}
+
+static void turns(uv_timer_t *timer)
+{
+	struct parent *parent = timer->data;
+	struct upward *up, *next;
+	uint64_t due_us = loop_us() + TURN_MS_MAX * 1000, now_us;
+
+	for (up = LIST_FIRST(&parent->all); up != NULL; up = next) {
+		/* A turn may end its job, and so this site's other links; none of these are removed then. */
+		next = LIST_NEXT(up, place);
+		if (!uv_is_closing((uv_handle_t *)&up->tcp))
+			turn(up);
+	}
+	LIST_FOREACH(up, &parent->all, place)
+		sooner(&due_us, link_deadline(up->link));
+	now_us = loop_us();
+	uv_timer_start(timer, turns, due_us > now_us + 1000 ? (due_us - now_us) / 1000 : 1, 0);
+}
+
+void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes)
+{
+	struct upward *up;
+	struct packet head;
+
+	if (packet_parse(data, bytes, true, &head) != WIRE_DROP_NONE)
+		return;
+	LIST_FOREACH(up, &parent->all, place) {
+		struct packet packet = head;
+		uint32_t channel;
+
+		if (up->link->config.rank != head.worker ||
+		    !link_channel(up->link, head.channel, &channel))
+			continue;
+		link_unseal(up->link, data, bytes, 0, &packet);
+		if (packet.token != up->link->welcome.group_token)
+			continue;
+		link_packet(up->link, &packet, bytes, loop_us());
+		turn(up);
+		return;
+	}
+}
+
+/* ---- for jobs.c ---- */
+
+static struct upward *upward_of(const struct parent *parent, const struct jobs_peer *peer)
+{
+	struct upward *up;
+
+	LIST_FOREACH(up, &parent->all, place)
+		if (up->peer == peer)
+			return up;
+	return NULL;
+}
+
+void parent_up_join(void *context, struct jobs_peer *peer, const struct control_message *join)
+{
+	struct parent *parent = context;
+	const struct parent_config *config = &parent->config;
+	struct upward *up = calloc(1, sizeof(*up));
+	struct link_config link = {
+		.job = join->job,
+		.host = join->host,
+		.rank = join->rank,
+		.world = join->world,
+		.keyed = config->keys != NULL,
+		.payload = join->payload < config->payload_max ? join->payload : config->payload_max,
+		.rcvbuf = join->rcvbuf < config->rcvbuf ? join->rcvbuf : config->rcvbuf,
+		.silence_us = (uint64_t)join->silence_ms * 1000,
+		.stall_us = (uint64_t)join->stall_ms * 1000,
+		.join_us = JOIN_US,
+		.site = config->site,
+		.via = parent->via,
+	};
+
+	if (up == NULL)
+		return; /* the worker's time-out ends it */
+	if ((config->keys != NULL && job_keys_find(config->keys, join->job, &up->key) != 0) ||
+	    link_open(&link, loop_us(), &up->link) != 0) {
+		free(up);
+		return;
+	}
+	up->parent = parent;
+	up->peer = peer;
+	up->since_us = loop_us();
+	LIST_INSERT_HEAD(&parent->all, up, place);
+	connect_begin(up);
+	uv_timer_start(&parent->timer, turns, 1, 0);
+}
+
+void parent_up_ready(void *context, const struct jobs_peer *peer, uint32_t payload)
+{
+	struct parent *parent = context;
+	struct upward *up = upward_of(parent, peer);
+
+	if (up == NULL)
+		return;
+	up->ready = payload;
+	uv_timer_start(&parent->timer, turns, 1, 0);
+}
+
+int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
+                    struct channel *channel)
+{
+	struct parent *parent = context;
+	const struct upward *up = upward_of(parent, peer);
+	const struct link *link = up != NULL ? up->link : NULL;
+	const uint32_t thread = (uint32_t)(id & 0xff) % JOBS_THREADS_MAX;
+	struct data_above above;
+	struct stream_config stream;
+	uint32_t index = 0;
+
+	if (link == NULL)
+		return -ENOMEM;
+	/* Both sides number channels so that the low byte, modulo the threads, is the thread. */
+	while (index + 1 < link->welcome.channel_count &&
+	       link->welcome.channels[index] % link->welcome.channel_count !=
+	               thread % link->welcome.channel_count)
+		index++;
+	stream = (struct stream_config){
+		.channel = link->welcome.channels[index],
+		.shard_count = 1,
+		.rank = (uint16_t)link->config.rank,
+		.world = (uint16_t)link->config.world,
+		.payload = link->start.payload,
+		.window = link->start.window,
+		.window_start = link->start.window_start,
+		.op_slots = link->welcome.op_slots,
+		.segments_ahead = link->welcome.segments_ahead,
+		.first_frame = link->welcome.first_frame,
+		.token = link->welcome.token,
+		.group_token = link->welcome.group_token,
+		.engine = parent->config.engine,
+	};
+	above = (struct data_above){
+		.channel = stream.channel,
+		.sealed = link->sealed,
+		.stretch = link->stretch,
+		.own = link->own_key,
+		.group = link->group_key,
+		.group_token = link->welcome.group_token,
+	};
+	if (relay_open(&stream, channel, &above.relay) != 0)
+		return -ENOMEM;
+	data_relay(parent->config.data, id, &above);
+	explicit_bzero(&above, sizeof(above));
+	return 0;
+}
+
+bool parent_up_quiet(void *context, uint16_t id)
+{
+	const struct parent *parent = context;
+
+	return data_quiet(parent->config.data, id);
+}
+
+void parent_up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end how,
+                   const char *code, const char *text)
+{
+	struct parent *parent = context;
+	struct upward *up = upward_of(parent, peer);
+
+	if (up == NULL)
+		return;
+	up->peer = NULL;
+	up->until_us = loop_us() + LINGER_US;
+	if (how == JOBS_UP_CUT || !up->open) {
+		upward_end(up);
+		return;
+	}
+	if (how == JOBS_UP_LEAVE)
+		link_leave(up->link);
+	else if (how == JOBS_UP_ABORT)
+		link_abort(up->link, code, text);
+	lines_flush(up, loop_us());
+}
+
+/* ---- all ---- */
+
+int parent_open(const struct parent_config *config, uv_loop_t *loop, struct parent **out,
+                struct why *why)
+{
+	static const struct net_source any;
+	struct parent *parent = calloc(1, sizeof(*parent));
+	const uint32_t headers = net_headers(&config->address.ip);
+	uint32_t mtu;
+
+	if (parent == NULL)
+		return why_set(why, -ENOMEM, "out of memory");
+	parent->config = *config;
+	parent->loop = loop;
+	mtu = net_route_mtu(&config->address, &any);
+	if (mtu > headers && mtu - headers < config->payload_max)
+		parent->config.payload_max = mtu - headers;
+	parent->scratch = malloc(config->payload_max);
+	if (parent->scratch == NULL ||
+	    (config->keys != NULL && tls_context_open(NULL, &parent->tls) != 0)) {
+		parent_close(parent);
+		return why_set(why, -ENOMEM, "out of memory");
+	}
+	random_bytes(&parent->via, sizeof(parent->via));
+	parent->via |= 1;
+	uv_timer_init(loop, &parent->timer);
+	parent->timer.data = parent;
+	*out = parent;
+	return 0;
+}
+
+void parent_serve(struct parent *parent, struct jobs *jobs)
+{
+	if (parent != NULL)
+		parent->jobs = jobs;
+}
+
+void parent_keys_set(struct parent *parent, const struct job_keys *keys)
+{
+	if (parent != NULL)
+		parent->config.keys = keys;
+}
+
+bool parent_none(const struct parent *parent)
+{
+	return parent == NULL || LIST_EMPTY(&parent->all);
+}
+
+void parent_end(struct parent *parent)
+{
+	if (parent == NULL)
+		return;
+	while (!LIST_EMPTY(&parent->all))
+		upward_end(LIST_FIRST(&parent->all));
+	uv_timer_stop(&parent->timer);
+}
+
+void parent_close(struct parent *parent)
+{
+	if (parent == NULL)
+		return;
+	tls_context_close(parent->tls);
+	free(parent->scratch);
+	free(parent);
+}
