@@ -224,7 +224,7 @@ static ssize_t tls_take(struct upward *up, uint64_t now_us)
 
 		count = tls_read(up->tls, to, room);
 		if (!up->secured && tls_ready(up->tls) &&
-		    tls_seal_key(up->tls, up->link->config.job, &own) == 0) {
+		    tls_seal_key(up->tls, up->link->job, &own) == 0) {
 			link_secured(up->link, &own);
 			explicit_bzero(&own, sizeof(own));
 			up->secured = true;
@@ -302,7 +302,7 @@ static void connected(uv_connect_t *request, int status)
 	up->open = true;
 	uv_tcp_nodelay(&up->tcp, 1);
 	if (up->parent->tls != NULL &&
-	    tls_connect(up->parent->tls, up->link->config.job, up->key.bytes, &up->tls) != 0) {
+	    tls_connect(up->parent->tls, up->link->job, up->key.bytes, &up->tls) != 0) {
 		connection_lost(up, "out of memory");
 		return;
 	}

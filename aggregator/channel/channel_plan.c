@@ -44,6 +44,9 @@ void plan_reset(struct channel *channel, struct operation *op)
 /* 9.1: "f32 with sum or average may travel in another type"; 9.1: "16 bits: at most 256 workers" */
 static bool form_possible(const struct channel *channel, const struct announce *a)
 {
+	/* A site's sums of 8 or 16 bits would be scaled once there, and once at the parent. */
+	if (channel->config.sited && (a->form == WIRE_FIXED8 || a->form == WIRE_FIXED16))
+		return false;
 	switch (a->form) {
 	case WIRE_NATIVE:
 		return true;

@@ -205,6 +205,10 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		         message->text);
 		return;
 	}
+	if (peer->via != 0) { /* a site has found the reason, and says whose it is */
+		job_fail(jobs, job, peer->rank, message->code, "%s", message->text);
+		return;
+	}
 	/* Losses and channels' failures that a worker passes on keep their code. */
 	if (strcmp(message->code, "lost") == 0 || strcmp(message->code, "gone") == 0 ||
 	    strcmp(message->code, "stalled") == 0 || strcmp(message->code, "mismatch") == 0)
@@ -500,6 +504,8 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 		[PEER_NAMED] = "missing", [PEER_JOINED] = "joined", [PEER_READY] = "ready"};
 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
+	if (peer == NULL && job->sited && (job->state == JOB_FORMING || bit_test(job->wire.mute, rank)))
+		out->state = "elsewhere";
 	if (peer == NULL)
 		return;
 	*out = peer->worker;

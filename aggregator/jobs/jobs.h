@@ -178,7 +178,10 @@ struct jobs_view {
 
 /* A worker of a job. Unknown fields are "" or 0. */
 struct jobs_worker {
-	/* "missing", "joined", "ready" (its packets arrive), "left"; in a job that ends "stays", "awaited". */
+	/*
+	 * "missing", "joined", "ready" (its packets arrive), "left"; in a job that ends "stays", "awaited"; at a site
+	 * "elsewhere", if it does not join here.
+	 */
 	const char *state;
 	char host[CONTROL_NAME_BYTES], address[NET_TEXT_BYTES];
 	bool multicast;

@@ -51,8 +51,8 @@ static const char variables[] =
 	"eal gateway grace hosts idle in-place index insecure-no-key interface isa iters "
 	"job job-bytes-max jobs-max join-timeout json key key-file late library listen "
 	"local log log-format maxbytes memory-mb metrics minbytes mtu multicast nccl "
-	"network node op op-slots ops overlap payload payload-max per-host plot port "
-	"quiet rank rate seed segments-ahead silence size staging-mb stepfactor threads "
+	"network node op op-slots ops overlap parent payload payload-max per-host plot "
+	"port quiet rank rate seed segments-ahead silence site size staging-mb stepfactor threads "
 	"timeline timeout trace trace-block trace-limit unit user warmup watch "
 	"window-bytes wire within workers workers-max world xdp-mode xdp-slots";
 

@@ -14,6 +14,7 @@
 #include "aggregator/connections.h"
 #include "aggregator/control.h"
 #include "aggregator/http/http.h"
+#include "aggregator/parent.h"
 #include "tests/unit/unit.h"
 
 #define TICKS_MAX 400 /* 20 s */
@@ -212,6 +213,75 @@ void data_detach(void *data, uint16_t id)
 	assert_ptr_equal(data, &notes);
 	notes.detached++;
 	notes.id = id;
+}
+
+/* This is no site. */
+int parent_open(const struct parent_config *parent, uv_loop_t *loop, struct parent **out,
+                struct why *why)
+{
+	abort();
+}
+
+void parent_serve(struct parent *parent, struct jobs *jobs)
+{
+	assert_null(parent);
+}
+
+void parent_end(struct parent *parent)
+{
+	assert_null(parent);
+}
+
+void parent_close(struct parent *parent)
+{
+	assert_null(parent);
+}
+
+bool parent_none(const struct parent *parent)
+{
+	return parent == NULL;
+}
+
+void parent_keys_set(struct parent *parent, const struct job_keys *keys)
+{
+	assert_null(parent);
+}
+
+void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes)
+{
+	abort();
+}
+
+void parent_up_join(void *parent, struct jobs_peer *peer, const struct control_message *join)
+{
+	abort();
+}
+
+void parent_up_ready(void *parent, const struct jobs_peer *peer, uint32_t payload)
+{
+	abort();
+}
+
+int parent_up_relay(void *parent, const struct jobs_peer *peer, uint16_t id,
+                    struct channel *channel)
+{
+	abort();
+}
+
+bool parent_up_quiet(void *parent, uint16_t id)
+{
+	abort();
+}
+
+void parent_up_end(void *parent, const struct jobs_peer *peer, enum jobs_up_end how,
+                   const char *code, const char *text)
+{
+	abort();
+}
+
+void jobs_refused(struct jobs *jobs, uint16_t channel_id, const char *text)
+{
+	abort();
 }
 
 void data_await(struct data *data)

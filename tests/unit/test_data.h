@@ -101,7 +101,7 @@ static inline struct told told_of(struct world *w)
 	return told;
 }
 
-static inline void note_report(void *context, const struct report *report)
+static inline bool note_report(void *context, const struct report *report)
 {
 	struct world *w = context;
 
@@ -122,8 +122,12 @@ static inline void note_report(void *context, const struct report *report)
 		w->told.losses++;
 		snprintf(w->told.lost, sizeof(w->told.lost), "%s", report->lost.text);
 		break;
+	case REPORT_ABOVE: /* there is no parent */
+	case REPORT_REFUSED:
+		break;
 	}
 	pthread_mutex_unlock(&w->lock);
+	return true;
 }
 
 static inline struct world *world_open(uint32_t threads)

@@ -109,7 +109,7 @@ TEST(exponents)
 		struct bench *b = bench_open(64, FIRST);
 		struct allreduce *task = task_open(b, (uint64_t)BLOCKS * BLOCK_ELEMS - 3);
 		struct plan plan = plan_of(TAG, FRAMES, WIRE_ALL | cases[i].flags);
-		struct stream_scan scan = {all_bits, cases[i].own, cases[i].own_nonfinite};
+		struct stream_scan scan = {all_bits, cases[i].own, cases[i].own_nonfinite, NULL};
 
 		task->form = WIRE_FIXED32;
 		stream_begin(b->stream, task);

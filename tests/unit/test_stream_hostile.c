@@ -64,7 +64,7 @@ static void hostile_submit(struct hostile *h)
 	uint64_t words[SEGMENT_WORDS_MAX];
 
 	for (uint32_t slot = 0; slot < OPS; slot++) {
-		struct stream_scan scan = {words, (int16_t)(5 - random_below(10)), false};
+		struct stream_scan scan = {words, (int16_t)(5 - random_below(10)), false, NULL};
 		struct allreduce *task = h->tasks[slot];
 
 		if (task == NULL && stream_slot_free(h->b->stream, slot)) {

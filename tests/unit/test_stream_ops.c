@@ -76,7 +76,7 @@ BENCH_TEST(fixed_padding, bench_open(16, FIRST))
 	const uint64_t last[2] = {0, UINT64_C(1) << 35};
 
 	for (unsigned nonfinite = 0; nonfinite < 2; nonfinite++) {
-		struct stream_scan scan = {last, 13, nonfinite};
+		struct stream_scan scan = {last, 13, nonfinite, NULL};
 		struct plan plan = plan_of(TAG, 1, nonfinite ? WIRE_NONFINITE : 0);
 		uint32_t want;
 
