@@ -483,6 +483,8 @@ int control_open(const struct control_config *config, struct control **out, stru
 		err = parent_find(control, why);
 	if (err == 0 && control->parent != NULL) {
 		control->config.jobs.sited = true;
+		control->config.jobs.site = config->site;
+		control->config.jobs.parent = config->parent_text;
 		ports.up = control->parent;
 		ports.up_join = parent_up_join;
 		ports.up_ready = parent_up_ready;

@@ -37,7 +37,10 @@ struct upward {
 	uint64_t until_us;     /* when a link without a worker ends; 0: it has one */
 	uint32_t ready;        /* the worker's READY; 0: it has not come */
 	bool open, plain, secured;
-	bool welcomed, started, failed;
+	bool welcomed, started;
+	bool leaves;          /* its LEAVE waits until the parent has all that its channels owe it */
+	uint32_t relay_count; /* the channels that speak in its name */
+	uint16_t relays[JOBS_THREADS_MAX];
 	struct tls *tls;
 	char sealed[4096];
 	struct lines lines;
@@ -368,6 +371,20 @@ static void doing_note(struct upward *up)
 	link_says(up->link, doing.says);
 }
 
+/* Others may still need what the site has not acknowledged, so the worker that speaks for it leaves last. */
+static void leave_when_quiet(struct upward *up, uint64_t now_us)
+{
+	bool quiet = up->leaves;
+
+	for (uint32_t i = 0; i < up->relay_count && quiet && now_us < up->until_us; i++)
+		quiet = data_quiet(up->parent->config.data, up->relays[i]);
+	if (!quiet)
+		return;
+	up->leaves = false;
+	link_leave(up->link);
+	up->until_us = now_us + LINGER_US;
+}
+
 /* May end the link, and with it the job. */
 static void turn(struct upward *up)
 {
@@ -380,6 +397,7 @@ static void turn(struct upward *up)
 		return;
 	}
 	link_tick(up->link, now_us);
+	leave_when_quiet(up, now_us);
 	if (up->link->state == LINK_FAILED || (up->until_us != 0 && now_us >= up->until_us)) {
 		if (up->open)
 			lines_flush(up, now_us);
@@ -496,7 +514,7 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
                     struct channel *channel)
 {
 	struct parent *parent = context;
-	const struct upward *up = upward_of(parent, peer);
+	struct upward *up = upward_of(parent, peer);
 	const struct link *link = up != NULL ? up->link : NULL;
 	const uint32_t thread = (uint32_t)(id & 0xff) % JOBS_THREADS_MAX;
 	struct data_above above;
@@ -536,6 +554,7 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	if (relay_open(&stream, channel, &above.relay) != 0)
 		return -ENOMEM;
 	data_relay(parent->config.data, id, &above);
+	up->relays[up->relay_count++] = id;
 	explicit_bzero(&above, sizeof(above));
 	return 0;
 }
@@ -562,10 +581,11 @@ void parent_up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end
 		return;
 	}
 	if (how == JOBS_UP_LEAVE)
-		link_leave(up->link);
+		up->leaves = true; /* at the next turn, for the job is about to end */
 	else if (how == JOBS_UP_ABORT)
 		link_abort(up->link, code, text);
 	lines_flush(up, loop_us());
+	uv_timer_start(&parent->timer, turns, 1, 0);
 }
 
 /* ---- all ---- */

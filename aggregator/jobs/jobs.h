@@ -50,6 +50,7 @@ struct jobs_config {
 	 * some of the workers, and for each of them a link to the parent: see jobs_ports.up.
 	 */
 	bool sited;
+	const char *site, *parent; /* for people: the name of this site, and its parent's address */
 };
 
 struct seals; /* ebpf/seal.h */

@@ -91,6 +91,32 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	return true;
 }
 
+/* What two levels cannot do. */
+static bool refused_by_site(struct jobs *jobs, struct jobs_peer *peer,
+                            const struct control_message *join)
+{
+	const struct jobs_peer *other = site_with_name(jobs, join);
+
+	if (jobs->config.sited && *join->site != '\0')
+		peer_refuse(jobs, peer, "site",
+		            "this aggregator is site '%s' of parent %s, and cannot be the parent of "
+		            "site '%s'",
+		            jobs->config.site, jobs->config.parent, join->site);
+	else if (jobs->config.sited && join->world == 0)
+		peer_refuse(jobs, peer, "site",
+		            "this aggregator is site '%s' of parent %s: workers cannot come and go "
+		            "here",
+		            jobs->config.site, jobs->config.parent);
+	else if (other != NULL)
+		peer_refuse(jobs, peer, "site",
+		            "another aggregator (%s) has joined as site '%s': give each a --site of "
+		            "its own",
+		            other->worker.address, join->site);
+	else
+		return false;
+	return true;
+}
+
 /* ---- from the last JOIN to START ---- */
 
 /* A power of two. 5.1: "START's window is 4, or at most the least of these divided by twice the payload" */
@@ -601,21 +627,8 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	}
 	if (refused_at_sight(jobs, peer, join))
 		return;
-	if (jobs->config.sited && (join->world == 0 || *join->site != '\0')) {
-		peer_refuse(jobs, peer, "site",
-		            join->world == 0
-		                    ? "this aggregator is a site of another one (--parent): workers "
-		                      "cannot come and go here"
-		                    : "this aggregator is a site of another one (--parent), and "
-		                      "can't be the parent of others");
+	if (refused_by_site(jobs, peer, join))
 		return;
-	}
-	if (site_name_taken(jobs, join)) {
-		peer_refuse(jobs, peer, "site",
-		            "another aggregator has joined as site '%s': give each a --site of its own",
-		            join->site);
-		return;
-	}
 	job = join->world > 0 ? job_named(jobs, join->job) : NULL;
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;

@@ -41,17 +41,17 @@ void job_mute(struct job *job)
 	job->parted = job->parted || job->sited;
 }
 
-bool site_name_taken(const struct jobs *jobs, const struct control_message *join)
+const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join)
 {
 	const struct jobs_peer *peer;
 
 	if (join->via == 0)
-		return false;
+		return NULL;
 	LIST_FOREACH(peer, &jobs->used, place)
 		if (peer->job != NULL && peer->via != 0 && peer->via != join->via &&
 		    strcmp(peer->worker.site, join->site) == 0)
-			return true;
-	return false;
+			return peer;
+	return NULL;
 }
 
 /* ---- at the site ---- */

@@ -200,7 +200,8 @@ bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_
 
 /* jobs_site.c */
 bool site_formed(const struct job *job);               /* the parent has sent WELCOME to all that are here */
-bool site_name_taken(const struct jobs *jobs, const struct control_message *join);
+/* A worker of another site that has the same name, or NULL. */
+const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join);
 void job_mute(struct job *job);                        /* finds out whose blocks come with others' */
 bool site_relays_open(struct jobs *jobs, struct job *job);
 void site_tick(struct jobs *jobs, struct job *job);    /* of a job whose workers have left */
