@@ -271,6 +271,7 @@ static void loop_tick(uv_timer_t *timer)
 	log_flush(false);
 	connections_tick(&control->connections, now_us);
 	connections_keys_made(&control->connections, control->keyring.keys);
+	parent_keys_set(control->parent, control->keyring.keys);
 	if (control->drain_until_us == 0)
 		return;
 	jobs_totals(control->jobs, &totals);
@@ -322,7 +323,6 @@ static void keys_reloaded(void *context, bool fresh)
 
 	jobs_keys_set(control->jobs, keys_distinct(control->keyring.keys), fresh);
 	connections_keys_made(&control->connections, control->keyring.keys);
-	parent_keys_set(control->parent, control->keyring.keys);
 	service_tell("READY=1");
 }
 
@@ -381,6 +381,8 @@ static int parent_find(struct control *control, struct why *why)
 		.address = config->parent,
 		.rcvbuf = config->jobs.rcvbuf_bytes,
 		.payload_max = config->jobs.payload_max,
+		.op_slots = config->jobs.op_slots,
+		.segments_ahead = config->jobs.segments_ahead,
 		.engine = config->jobs.engine,
 		.data = config->data,
 		.keys = config->keys,

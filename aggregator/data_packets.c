@@ -157,6 +157,7 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 		t->burst.to[to_count++] = group_of(outlet);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
 		if (!outlet->workers[rank].multicast && rank != receiver &&
+		    !(outlet->info.mute != NULL && bit_test(outlet->info.mute, rank)) &&
 		    outlet->workers[rank].path.to.port != 0)
 			t->burst.to[to_count++] = outlet->workers[rank].path;
 	/* The channel has counted each packet once, whole. */

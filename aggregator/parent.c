@@ -19,6 +19,7 @@
 #define CONNECT_US 10000000  /* how long to try */
 #define LINGER_US 2000000    /* how long a link stays whose worker has ended */
 #define TURN_MS_MAX 50
+#define PATH_US 100000
 #define JOIN_US 600000000    /* the parent's --join-timeout decides */
 #define FIRST_LINE "{\"type\":\"ping\"}\n" /* see comm_peers.c */
 #define ETHERNET_BYTES 14
@@ -36,6 +37,7 @@ struct upward {
 	uint64_t again_us;     /* when it tries again; 0: it is connected, or tries */
 	uint64_t until_us;     /* when a link without a worker ends; 0: it has one */
 	uint32_t ready;        /* the worker's READY; 0: it has not come */
+	uint64_t path_us;      /* when to look again whether datagrams pass */
 	bool open, plain, secured;
 	bool welcomed, started;
 	bool leaves;          /* its LEAVE waits until the parent has all that its channels owe it */
@@ -68,6 +70,11 @@ static void turn(struct upward *up);
 static uint64_t loop_us(void)
 {
 	return uv_hrtime() / 1000;
+}
+
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
 }
 
 /* ---- the end of a link ---- */
@@ -341,10 +348,13 @@ static void news_tell(struct upward *up)
 {
 	struct jobs *jobs = up->parent->jobs;
 	struct link *link = up->link;
+	char waits[CONTROL_TEXT_BYTES];
 
 	if (up->peer == NULL)
 		return;
-	jobs_up_late(up->peer, link->late);
+	snprintf(waits, sizeof(waits), "waiting for the parent %s to answer",
+	         up->parent->config.text);
+	jobs_up_late(up->peer, up->open ? link->late : waits);
 	if (*link->left != '\0') {
 		jobs_up_left(jobs, up->peer, link->left);
 		link->left[0] = '\0';
@@ -360,25 +370,45 @@ static void news_tell(struct upward *up)
 	}
 }
 
+static struct data_upward upward_of_channels(const struct upward *up)
+{
+	struct data_upward sum = {.quiet = true, .waits_us = UINT64_MAX};
+
+	for (uint32_t i = 0; i < up->relay_count; i++)
+		data_upward(up->parent->config.data, up->relays[i], &sum);
+	return sum;
+}
+
+/* For the heartbeat: what the worker does, and of the one that speaks for the site how its way is. */
 static void doing_note(struct upward *up)
 {
 	struct jobs_doing doing;
+	struct data_upward sum;
 
 	if (up->peer == NULL)
 		return;
 	doing = jobs_peer_doing(up->peer);
 	link_doing(up->link, doing.open, doing.tag);
 	link_says(up->link, doing.says);
+	if (up->relay_count == 0)
+		return;
+	sum = upward_of_channels(up);
+	link_sees(up->link, &sum.seen);
+}
+
+/* Datagrams may no longer pass although the connection stands: 11.5. */
+static void path_look(struct upward *up, uint64_t now_us)
+{
+	if (up->link->state != LINK_RUNNING || up->relay_count == 0 || now_us < up->path_us)
+		return;
+	up->path_us = now_us + PATH_US;
+	link_waits(up->link, upward_of_channels(up).waits_us, now_us);
 }
 
 /* Others may still need what the site has not acknowledged, so the worker that speaks for it leaves last. */
 static void leave_when_quiet(struct upward *up, uint64_t now_us)
 {
-	bool quiet = up->leaves;
-
-	for (uint32_t i = 0; i < up->relay_count && quiet && now_us < up->until_us; i++)
-		quiet = data_quiet(up->parent->config.data, up->relays[i]);
-	if (!quiet)
+	if (!up->leaves || (now_us < up->until_us && !upward_of_channels(up).quiet))
 		return;
 	up->leaves = false;
 	link_leave(up->link);
@@ -406,6 +436,7 @@ static void turn(struct upward *up)
 	}
 	if (link_pings(up->link, now_us))
 		doing_note(up);
+	path_look(up, now_us);
 	lines_flush(up, now_us);
 	knocks_flush(up, now_us);
 	news_tell(up);
@@ -475,8 +506,9 @@ void parent_up_join(void *context, struct jobs_peer *peer, const struct control_
 		.rank = join->rank,
 		.world = join->world,
 		.keyed = config->keys != NULL,
-		.payload = join->payload < config->payload_max ? join->payload : config->payload_max,
-		.rcvbuf = join->rcvbuf < config->rcvbuf ? join->rcvbuf : config->rcvbuf,
+		.payload = lesser(join->payload, config->payload_max),
+		/* So the parent's window is one that both of our ways take. */
+		.rcvbuf = lesser(join->rcvbuf, config->rcvbuf),
 		.silence_us = (uint64_t)join->silence_ms * 1000,
 		.stall_us = (uint64_t)join->stall_ms * 1000,
 		.join_us = JOIN_US,
@@ -536,8 +568,9 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 		.payload = link->start.payload,
 		.window = link->start.window,
 		.window_start = link->start.window_start,
-		.op_slots = link->welcome.op_slots,
-		.segments_ahead = link->welcome.segments_ahead,
+		.op_slots = lesser(link->welcome.op_slots, parent->config.op_slots),
+		.segments_ahead =
+			lesser(link->welcome.segments_ahead, parent->config.segments_ahead),
 		.first_frame = link->welcome.first_frame,
 		.token = link->welcome.token,
 		.group_token = link->welcome.group_token,
@@ -562,8 +595,10 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 bool parent_up_quiet(void *context, uint16_t id)
 {
 	const struct parent *parent = context;
+	struct data_upward up = {.quiet = true, .waits_us = UINT64_MAX};
 
-	return data_quiet(parent->config.data, id);
+	data_upward(parent->config.data, id, &up);
+	return up.quiet;
 }
 
 void parent_up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end how,

@@ -46,7 +46,7 @@ struct channel_config {
 	 * worker's; copied. NULL: there are none.
 	 */
 	const uint64_t *mute;
-	/* A parent plans, and adds up what its sites add up: see channel_parent.c. */
+	/* A parent plans, and adds up what its sites add up: see channel_site.c. */
 	bool sited;
 	const struct bitmap_engine *engine;
 	/* Memory shared with the kernel, which takes payloads up to FAST_PAYLOAD_MAX; or NULL. */

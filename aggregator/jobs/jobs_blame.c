@@ -101,12 +101,14 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 	struct job *job = job_with(jobs, channel_id);
 	const struct jobs_peer *peer;
 	char op[OP_BYTES], who[128], doing[192] = "it has left the job";
+	uint32_t rank;
 	double waited_s = (double)stall->waited_us / 1e6;
 
 	if (job == NULL || stall->rank >= job->world)
 		return;
-	peer = job->members[stall->rank];
-	snprintf(who, sizeof(who), "rank %u", stall->rank);
+	rank = site_culprit(job, stall->rank, stall->tag);
+	peer = job->members[rank];
+	snprintf(who, sizeof(who), "rank %u", rank);
 	if (peer != NULL) {
 		text_add(who, sizeof(who), " (%s)", peer->worker.host);
 		doing_text(jobs, peer, doing, sizeof(doing));
@@ -115,10 +117,10 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 		text_add(who, sizeof(who), " and %u more", stall->missing - 1u);
 	op_text(stall->tag, op);
 	if (stall->streaming)
-		job_fail(jobs, job, stall->rank, "stalled",
+		job_fail(jobs, job, rank, "stalled",
 		         "%s has waited %.1f s for data of %s: %s", op, waited_s, who, doing);
 	else
-		job_fail(jobs, job, stall->rank, "stalled", "%s %s not called %s for %.1f s: %s",
+		job_fail(jobs, job, rank, "stalled", "%s %s not called %s for %.1f s: %s",
 		         who, stall->missing > 1 ? "have" : "has", op, waited_s, doing);
 }
 

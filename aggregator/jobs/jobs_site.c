@@ -41,6 +41,20 @@ void job_mute(struct job *job)
 	job->parted = job->parted || job->sited;
 }
 
+uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag)
+{
+	const uint64_t via = job->members[rank] != NULL ? job->members[rank]->via : 0;
+
+	for (uint32_t i = rank; i < job->world && via != 0; i++) {
+		const struct jobs_peer *peer = job->members[i];
+
+		if (peer != NULL && peer->via == via &&
+		    (peer->does.open == 0 || peer->does.tag != tag))
+			return i;
+	}
+	return rank;
+}
+
 const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join)
 {
 	const struct jobs_peer *peer;

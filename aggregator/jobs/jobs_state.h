@@ -204,6 +204,8 @@ bool site_formed(const struct job *job);               /* the parent has sent WE
 const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join);
 void job_mute(struct job *job);                        /* finds out whose blocks come with others' */
 bool site_relays_open(struct jobs *jobs, struct job *job);
+/* Of the workers for whom this one speaks, the first that is not in the operation, by its heartbeats; or this one. */
+uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag);
 void site_tick(struct jobs *jobs, struct job *job);    /* of a job whose workers have left */
 
 /* jobs_state.c */
