@@ -85,8 +85,8 @@ void data_detach(void *data, uint16_t id);
 
 /* What a relay knows of the parent. */
 struct data_upward {
-	bool quiet;               /* The parent has all that the channel owes it. */
-	uint64_t waits_us;        /* Since when something has waited for the parent, or UINT64_MAX. */
+	bool quiet;        /* The parent has all that the channel owes it. */
+	uint64_t waits_us; /* Since when something has waited for the parent, or UINT64_MAX. */
 	struct control_seen seen; /* Of the way to it, added to what is there. */
 };
 

@@ -107,9 +107,9 @@ struct data_thread {
 	uint32_t dirty_count;
 	struct data_stats stats;
 	bool stopped;
-	bool stuck; /* The network has been full for SEND_WAIT_MS. */
+	bool stuck;           /* The network has been full for SEND_WAIT_MS. */
 	uint32_t relay_count; /* outlets with a relay */
-	uint8_t *scratch;     /* [NET_BURST_MAX][payload_max], for relays; NULL if there is no parent */
+	uint8_t *scratch; /* [NET_BURST_MAX][payload_max], for relays; NULL if there is no parent */
 	struct data_burst burst;
 };
 
@@ -143,7 +143,8 @@ static inline struct data_thread *data_owner(const struct data *data, uint16_t i
 void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */
 
 /* data_above.c */
-bool above_take(struct data_thread *t, const struct net_in *in, uint64_t now_us); /* it is from the parent */
+bool above_take(struct data_thread *t, const struct net_in *in,
+                uint64_t now_us); /* it is from the parent */
 void above_work(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
 void above_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
 uint64_t above_deadline(const struct data_thread *t);

@@ -15,12 +15,12 @@
 #include "bitmap/net/sockaddr.h"
 #include "client/worker/link.h"
 
-#define AGAIN_US 100000      /* between two attempts to connect */
-#define CONNECT_US 10000000  /* how long to try */
-#define LINGER_US 2000000    /* how long a link stays whose worker has ended */
+#define AGAIN_US 100000     /* between two attempts to connect */
+#define CONNECT_US 10000000 /* how long to try */
+#define LINGER_US 2000000   /* how long a link stays whose worker has ended */
 #define TURN_MS_MAX 50
 #define PATH_US 100000
-#define JOIN_US 600000000    /* the parent's --join-timeout decides */
+#define JOIN_US 600000000                  /* the parent's --join-timeout decides */
 #define FIRST_LINE "{\"type\":\"ping\"}\n" /* see comm_peers.c */
 #define ETHERNET_BYTES 14
 
@@ -33,14 +33,14 @@ struct upward {
 	struct link *link;
 	struct job_key key;
 	LIST_ENTRY(upward) place;
-	uint64_t since_us;     /* when it first tried to connect */
-	uint64_t again_us;     /* when it tries again; 0: it is connected, or tries */
-	uint64_t until_us;     /* when a link without a worker ends; 0: it has one */
-	uint32_t ready;        /* the worker's READY; 0: it has not come */
-	uint64_t path_us;      /* when to look again whether datagrams pass */
+	uint64_t since_us; /* when it first tried to connect */
+	uint64_t again_us; /* when it tries again; 0: it is connected, or tries */
+	uint64_t until_us; /* when a link without a worker ends; 0: it has one */
+	uint32_t ready;    /* the worker's READY; 0: it has not come */
+	uint64_t path_us;  /* when to look again whether datagrams pass */
 	bool open, plain, secured;
 	bool welcomed, started;
-	bool leaves;          /* its LEAVE waits until the parent has all that its channels owe it */
+	bool leaves; /* its LEAVE waits until the parent has all that its channels owe it */
 	uint32_t relay_count; /* the channels that speak in its name */
 	uint16_t relays[JOBS_THREADS_MAX];
 	struct tls *tls;
@@ -253,7 +253,8 @@ static void bytes_take(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffe
 	ssize_t err = 0;
 
 	if (count < 0)
-		connection_lost(up, count == UV_EOF ? "connection closed" : uv_strerror((int)count));
+		connection_lost(up,
+		                count == UV_EOF ? "connection closed" : uv_strerror((int)count));
 	if (count <= 0)
 		return;
 	if (up->tls != NULL && !up->secured && *buffer->base == '{')
@@ -455,7 +456,7 @@ static void turns(uv_timer_t *timer)
 			turn(up);
 	}
 	LIST_FOREACH(up, &parent->all, place)
-		sooner(&due_us, link_deadline(up->link));
+	sooner(&due_us, link_deadline(up->link));
 	now_us = loop_us();
 	uv_timer_start(timer, turns, due_us > now_us + 1000 ? (due_us - now_us) / 1000 : 1, 0);
 }
@@ -467,7 +468,8 @@ void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes)
 
 	if (packet_parse(data, bytes, true, &head) != WIRE_DROP_NONE)
 		return;
-	LIST_FOREACH(up, &parent->all, place) {
+	LIST_FOREACH(up, &parent->all, place)
+	{
 		struct packet packet = head;
 		uint32_t channel;
 
@@ -490,8 +492,8 @@ static struct upward *upward_of(const struct parent *parent, const struct jobs_p
 	struct upward *up;
 
 	LIST_FOREACH(up, &parent->all, place)
-		if (up->peer == peer)
-			return up;
+	if (up->peer == peer)
+		return up;
 	return NULL;
 }
 

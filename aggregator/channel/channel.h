@@ -164,7 +164,7 @@ uint32_t channel_payload(const struct channel *channel);
 /* A segment that all have announced. It points into the channel, until the next call that changes it. */
 struct channel_offer {
 	const struct announce *asked; /* What the workers say of the operation. */
-	uint32_t op;                  /* Its operation's entry: it is this one's until channel_op_used() says no. */
+	uint32_t op; /* Its operation's entry: it is this one's until channel_op_used() says no. */
 	uint32_t segment;
 	uint32_t block_count;
 	struct geometry_frames frames;
@@ -174,8 +174,8 @@ struct channel_offer {
 };
 
 /* Calls `take` for each segment that it has not taken yet; it returns whether it does now. */
-void channel_offers(struct channel *channel, bool (*take)(void *context, const struct channel_offer *offer),
-                    void *context);
+void channel_offers(struct channel *channel,
+                    bool (*take)(void *context, const struct channel_offer *offer), void *context);
 
 /* The parent's plan of a segment that was taken: it is the next one in the order of frames. False: it cannot be. */
 struct channel_planned {
@@ -187,8 +187,9 @@ struct channel_planned {
 };
 bool channel_plan(struct channel *channel, const struct channel_planned *plan, uint64_t now_us);
 
-uint32_t channel_next_plan(const struct channel *channel); /* the frame with which the next plan begins */
-uint32_t channel_base(const struct channel *channel);      /* every worker has the frames before it */
+uint32_t
+channel_next_plan(const struct channel *channel); /* the frame with which the next plan begins */
+uint32_t channel_base(const struct channel *channel); /* every worker has the frames before it */
 
 /* The sums of a frame, blocks of the union in order, once all PUSHes of its workers are in; or NULL. */
 const uint8_t *channel_sums(const struct channel *channel, uint32_t frame);

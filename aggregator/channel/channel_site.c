@@ -45,8 +45,7 @@ void channel_offers(struct channel *channel,
 
 bool channel_plan(struct channel *channel, const struct channel_planned *plan, uint64_t now_us)
 {
-	struct segment *segment =
-		plan_segment_of(channel, &channel->ops[plan->op], plan->segment);
+	struct segment *segment = plan_segment_of(channel, &channel->ops[plan->op], plan->segment);
 	const uint32_t words = (segment->block_count + 63) / 64;
 
 	if (plan->first != channel->planned || segment->state != SEGMENT_TAKEN ||

@@ -504,7 +504,8 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 		[PEER_NAMED] = "missing", [PEER_JOINED] = "joined", [PEER_READY] = "ready"};
 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
-	if (peer == NULL && job->sited && (job->state == JOB_FORMING || bit_test(job->wire.mute, rank)))
+	if (peer == NULL && job->sited &&
+	    (job->state == JOB_FORMING || bit_test(job->wire.mute, rank)))
 		out->state = "elsewhere";
 	if (peer == NULL)
 		return;

@@ -117,11 +117,11 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 		text_add(who, sizeof(who), " and %u more", stall->missing - 1u);
 	op_text(stall->tag, op);
 	if (stall->streaming)
-		job_fail(jobs, job, rank, "stalled",
-		         "%s has waited %.1f s for data of %s: %s", op, waited_s, who, doing);
+		job_fail(jobs, job, rank, "stalled", "%s has waited %.1f s for data of %s: %s", op,
+		         waited_s, who, doing);
 	else
-		job_fail(jobs, job, rank, "stalled", "%s %s not called %s for %.1f s: %s",
-		         who, stall->missing > 1 ? "have" : "has", op, waited_s, doing);
+		job_fail(jobs, job, rank, "stalled", "%s %s not called %s for %.1f s: %s", who,
+		         stall->missing > 1 ? "have" : "has", op, waited_s, doing);
 }
 
 /* ---- late workers ---- */

@@ -98,20 +98,22 @@ static bool refused_by_site(struct jobs *jobs, struct jobs_peer *peer,
 	const struct jobs_peer *other = site_with_name(jobs, join);
 
 	if (jobs->config.sited && *join->site != '\0')
-		peer_refuse(jobs, peer, "site",
-		            "this aggregator is site '%s' of parent %s, and cannot be the parent of "
-		            "site '%s'",
-		            jobs->config.site, jobs->config.parent, join->site);
+		peer_refuse(
+			jobs, peer, "site",
+			"this aggregator is site '%s' of parent %s, and cannot be the parent of "
+			"site '%s'",
+			jobs->config.site, jobs->config.parent, join->site);
 	else if (jobs->config.sited && join->world == 0)
 		peer_refuse(jobs, peer, "site",
 		            "this aggregator is site '%s' of parent %s: workers cannot come and go "
 		            "here",
 		            jobs->config.site, jobs->config.parent);
 	else if (other != NULL)
-		peer_refuse(jobs, peer, "site",
-		            "another aggregator (%s) has joined as site '%s': give each a --site of "
-		            "its own",
-		            other->worker.address, join->site);
+		peer_refuse(
+			jobs, peer, "site",
+			"another aggregator (%s) has joined as site '%s': give each a --site of "
+			"its own",
+			other->worker.address, join->site);
 	else
 		return false;
 	return true;
@@ -321,7 +323,7 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 	explicit_bzero(&keys, sizeof(keys));
 	for (uint32_t rank = 0; rank < job->world && sealed; rank++)
 		sealed = job->members[rank] == NULL ||
-			 jobs->ports.seal_key(job->members[rank], job->name,
+		         jobs->ports.seal_key(job->members[rank], job->name,
 		                              &job->wire.seals->workers[rank]) == 0;
 	return sealed;
 }
@@ -507,7 +509,8 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 		job->wire.seals = calloc(1, seals_bytes(world));
 	job->world = world;
 	if (job->members == NULL || job->seats == NULL || job->wire.tokens == NULL ||
-	    job->wire.multicast == NULL || job->wire.mute == NULL || (keyed && job->wire.seals == NULL)) {
+	    job->wire.multicast == NULL || job->wire.mute == NULL ||
+	    (keyed && job->wire.seals == NULL)) {
 		job_forget(job);
 		return false;
 	}

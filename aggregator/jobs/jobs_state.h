@@ -199,14 +199,14 @@ bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_
                   size_t unused);
 
 /* jobs_site.c */
-bool site_formed(const struct job *job);               /* the parent has sent WELCOME to all that are here */
+bool site_formed(const struct job *job); /* the parent has sent WELCOME to all that are here */
 /* A worker of another site that has the same name, or NULL. */
 const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join);
-void job_mute(struct job *job);                        /* finds out whose blocks come with others' */
+void job_mute(struct job *job); /* finds out whose blocks come with others' */
 bool site_relays_open(struct jobs *jobs, struct job *job);
 /* Of the workers for whom this one speaks, the first that is not in the operation, by its heartbeats; or this one. */
 uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag);
-void site_tick(struct jobs *jobs, struct job *job);    /* of a job whose workers have left */
+void site_tick(struct jobs *jobs, struct job *job); /* of a job whose workers have left */
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other);            /* both of one job */

@@ -200,7 +200,8 @@ static void place_open(struct world *w, uint32_t number)
 	                               .engine = bitmap_best()};
 
 	for (uint32_t rank = 0; rank < WORKERS; rank++)
-		if (number < SITES ? site_of(rank) != number : site_of(rank) < SITES && rank % 2 == 1)
+		if (number < SITES ? site_of(rank) != number
+		                   : site_of(rank) < SITES && rank % 2 == 1)
 			mute |= 1u << rank;
 	assert_int_equal(channel_open(&config, &place->channel), 0);
 	if (number < SITES)
