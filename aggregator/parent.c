@@ -18,33 +18,37 @@
 #define AGAIN_US 100000     /* between two attempts to connect */
 #define CONNECT_US 10000000 /* how long to try */
 #define LINGER_US 2000000   /* how long a link stays whose worker has ended */
-#define TURN_MS_MAX 50
-#define PATH_US 100000
-#define JOIN_US 600000000                  /* the parent's --join-timeout decides */
-#define FIRST_LINE "{\"type\":\"ping\"}\n" /* see comm_peers.c */
-#define ETHERNET_BYTES 14
+#define TURN_MS_MAX 50      /* between two turns of a link */
+#define PATH_US 100000      /* between two looks at whether datagrams pass */
+#define JOIN_US 600000000   /* the parent's --join-timeout decides */
+
+/* The first line of a worker without a key. A parent that has keys waits for it, and can say why it refuses. */
+#define FIRST_LINE "{\"type\":\"ping\"}\n"
 
 /* A worker's link to the parent. */
 struct upward {
+	struct parent *parent;
+	struct jobs_peer *peer; /* NULL once the worker has ended. */
+	struct link *link;      /* NULL once the link has ended, and its socket is being closed. */
+	LIST_ENTRY(upward) place;
+	uint64_t since_us; /* When it first tried to connect. */
+	uint64_t again_us; /* When it tries again; 0: it is connected, or tries. */
+	uint64_t until_us; /* When a link without a worker ends; 0: it has one. */
+	uint64_t path_us;  /* When to look again whether datagrams pass. */
+	uint32_t ready;    /* The size in the worker's READY; 0: it has not come. */
+	enum { UPWARD_JOINS, UPWARD_WELCOMED, UPWARD_STARTED } told; /* What jobs.c knows. */
+	bool leaves; /* Its LEAVE waits until the parent has all that its channels owe it. */
+	uint32_t relay_count; /* The channels that speak in its name. */
+	uint16_t relays[JOBS_THREADS_MAX];
+
 	uv_tcp_t tcp;
 	uv_connect_t connect;
-	struct parent *parent;
-	struct jobs_peer *peer; /* NULL once the worker has ended */
-	struct link *link;
-	struct job_key key;
-	LIST_ENTRY(upward) place;
-	uint64_t since_us; /* when it first tried to connect */
-	uint64_t again_us; /* when it tries again; 0: it is connected, or tries */
-	uint64_t until_us; /* when a link without a worker ends; 0: it has one */
-	uint32_t ready;    /* the worker's READY; 0: it has not come */
-	uint64_t path_us;  /* when to look again whether datagrams pass */
-	bool open, plain, secured;
-	bool welcomed, started;
-	bool leaves; /* its LEAVE waits until the parent has all that its channels owe it */
-	uint32_t relay_count; /* the channels that speak in its name */
-	uint16_t relays[JOBS_THREADS_MAX];
-	struct tls *tls;
-	char sealed[4096];
+	bool open;          /* It is connected. */
+	bool plain;         /* The parent answers without TLS, although there is a key. */
+	bool secured;       /* The handshake is over. */
+	struct tls *tls;    /* NULL without keys, or before it is connected. */
+	struct job_key key; /* Of the job; zero without keys. */
+	char came[4096];    /* Bytes that have come, until they are fed. */
 	struct lines lines;
 };
 
@@ -95,7 +99,7 @@ static void upward_end(struct upward *up)
 	up->link = NULL;
 	up->tls = NULL;
 	if (uv_is_closing((uv_handle_t *)&up->tcp))
-		return; /* connection_shut() has begun it */
+		return; /* tcp_fresh() frees it */
 	uv_close((uv_handle_t *)&up->tcp, upward_closed);
 }
 
@@ -192,7 +196,7 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 	struct upward *up = handle->data;
 
 	(void)suggested;
-	*out = uv_buf_init(up->sealed, sizeof(up->sealed));
+	*out = uv_buf_init(up->came, sizeof(up->came));
 }
 
 static void connection_lost(struct upward *up, const char *reason)
@@ -362,11 +366,11 @@ static void news_tell(struct upward *up)
 	}
 	if (link->state == LINK_PROBED && up->ready > 0)
 		link_ready(link, up->ready < link->size ? up->ready : link->size);
-	if (link->state >= LINK_PROBING && link->state < LINK_FAILED && !up->welcomed) {
-		up->welcomed = true;
+	if (link->state >= LINK_PROBING && up->told == UPWARD_JOINS) {
+		up->told = UPWARD_WELCOMED;
 		jobs_up_welcome(jobs, up->peer, &link->welcome, loop_us());
-	} else if (link->state == LINK_RUNNING && !up->started) {
-		up->started = true;
+	} else if (link->state == LINK_RUNNING && up->told == UPWARD_WELCOMED) {
+		up->told = UPWARD_STARTED;
 		jobs_up_start(jobs, up->peer, &link->start);
 	}
 }
