@@ -46,6 +46,8 @@ struct channel_config {
 	 * worker's; copied. NULL: there are none.
 	 */
 	const uint64_t *mute;
+	/* [worker_count], who gets the RESULTs that a worker is to receive; NULL: itself. Outlives the channel. */
+	const uint16_t *speakers;
 	/* A parent plans, and adds up what its sites add up: see channel_site.c. */
 	bool sited;
 	const struct bitmap_engine *engine;
@@ -171,6 +173,8 @@ struct channel_offer {
 	const uint64_t *united; /* [(block_count + 63) / 64] */
 	int16_t exponent;
 	bool nonfinite;
+	uint16_t receiver; /* The rank that gets its sums, or WIRE_EVERYONE. */
+	bool ours;         /* That one, or everyone, is a worker of this site. */
 };
 
 /* Calls `take` for each segment that it has not taken yet; it returns whether it does now. */
@@ -202,7 +206,10 @@ const uint8_t *channel_eager(const struct channel *channel, uint32_t op, uint32_
 bool channel_eager_set(struct channel *channel, uint32_t op, uint32_t segment, const uint8_t *sums,
                        uint32_t bytes);
 
-/* The parent's RESULT of a frame. False: there is no slot for it, or its length is wrong. */
+/*
+ * The parent's RESULT of a frame; without `data` if no worker of this site receives it. False: there is no slot for it, or
+ * its length is wrong.
+ */
 bool channel_result(struct channel *channel, uint32_t frame, const uint8_t *data, uint32_t bytes);
 
 /* channel_edge - base, with the upper half that only seals carry. */

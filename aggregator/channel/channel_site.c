@@ -21,6 +21,8 @@ static struct channel_offer offer_of(const struct channel *channel, const struct
 		.united = segment->united,
 		.exponent = segment->exponent,
 		.nonfinite = segment->nonfinite,
+		.receiver = segment->receiver,
+		.ours = segment->receiver == WIRE_EVERYONE || !is_mute(channel, segment->receiver),
 	};
 }
 
@@ -98,11 +100,13 @@ const uint8_t *channel_sums(const struct channel *channel, uint32_t frame)
 bool channel_result(struct channel *channel, uint32_t frame, const uint8_t *data, uint32_t bytes)
 {
 	struct slot *slot = slot_at(channel, frame);
+	const bool ours = slot->receiver == WIRE_EVERYONE || !is_mute(channel, slot->receiver);
 
-	if (slot->frame != frame || bytes != slot->block_count * slot->unit_bytes ||
+	if (slot->frame != frame || bytes != (ours ? slot->block_count * slot->unit_bytes : 0) ||
 	    (slot->state != SLOT_SUMMED && (slot->state != SLOT_OPEN || slot->expected > 0)))
 		return false;
-	memcpy(slot->data, data, bytes);
+	if (bytes > 0)
+		memcpy(slot->data, data, bytes);
 	slot->state = SLOT_DONE;
 	channel->stats.results++;
 	result_put(channel, slot);

@@ -399,6 +399,7 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 		config.fast = channel->fast;
 		config.fast_slots = channel->fast_slots;
 		config.mute = job->wire.mute;
+		config.speakers = job->wire.speakers;
 		config.sited = job->sited;
 		if (channel_open(&config, &channel->channel) != 0)
 			return false;
@@ -504,12 +505,13 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 	job->wire.tokens = calloc(world, sizeof(*job->wire.tokens));
 	job->wire.multicast = calloc(world, sizeof(*job->wire.multicast));
 	job->wire.mute = calloc((world + 63) / 64, sizeof(*job->wire.mute));
+	job->wire.speakers = calloc(world, sizeof(*job->wire.speakers));
 	job->sited = jobs->config.sited;
 	if (keyed)
 		job->wire.seals = calloc(1, seals_bytes(world));
 	job->world = world;
 	if (job->members == NULL || job->seats == NULL || job->wire.tokens == NULL ||
-	    job->wire.multicast == NULL || job->wire.mute == NULL ||
+	    job->wire.multicast == NULL || job->wire.mute == NULL || job->wire.speakers == NULL ||
 	    (keyed && job->wire.seals == NULL)) {
 		job_forget(job);
 		return false;

@@ -33,7 +33,9 @@ void job_mute(struct job *job)
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		bool here = job->members[rank] != NULL;
 
-		if (here && (job->sited || speaker_of(job, rank) == rank))
+		job->wire.speakers[rank] =
+			(uint16_t)(here && !job->sited ? speaker_of(job, rank) : rank);
+		if (here && job->wire.speakers[rank] == rank)
 			continue;
 		bit_set(job->wire.mute, rank);
 		job->parted = true;

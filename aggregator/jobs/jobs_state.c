@@ -171,6 +171,7 @@ void job_forget(struct job *job)
 	free(job->wire.tokens);
 	free(job->wire.multicast);
 	free(job->wire.mute);
+	free(job->wire.speakers);
 	if (job->wire.seals != NULL)
 		explicit_bzero(job->wire.seals, seals_bytes(job->world));
 	free(job->wire.seals);

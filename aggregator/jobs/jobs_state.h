@@ -115,6 +115,7 @@ struct job {
 		struct net_ip group_from; /* Our address that they leave from. */
 		uint64_t *tokens;         /* [world] */
 		uint64_t *mute;           /* [(world + 63) / 64] bits; see struct channel_config. */
+		uint16_t *speakers;       /* [world]; the same. */
 		struct seal_key secret;   /* Makes the numbers of KNOCKEDs. */
 		bool *multicast;          /* [world]; the worker gets results through the group. */
 		struct seals *seals;      /* [world]; NULL without a key. */
