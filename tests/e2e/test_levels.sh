@@ -2,6 +2,8 @@
 # Two levels: sums of workers at two sites, and of one without a site, are those of one level; deaths on either level end the
 # job everywhere, with the reason; what two levels cannot do is refused in a line.
 . "$(dirname "$0")/lib.sh"
+. tests/e2e/python.sh
+need_modules numpy
 (umask 077 && "$BUILD/winnow" key >"$tmp/keys")
 export WINNOW_KEY_FILE=$tmp/keys
 winnowd --threads 2 --metrics no
@@ -34,6 +36,11 @@ for kind in "--dtype i32 --op max" "--dtype f16" "--wire fixed32 --op avg" "--op
 	workers kind 5 --size 500K $kind --check --iters 2
 	end_well kind 5
 done
+# Each worker receives its share alone, wherever it is.
+for ((rank = 0; rank < 5; rank++)); do
+	start "scatter$rank" env PYTHONPATH=client/python WINNOW_AGGREGATORS="${of[rank]}" "$PYTHON" tests/e2e/scatter.py "$rank" 5 2
+done
+end_well scatter 5
 # All at one site; the parent has no worker but the site's.
 of=("$first" "$first")
 workers alone 2 --size 1M --check --iters 3
