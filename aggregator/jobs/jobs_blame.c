@@ -41,18 +41,18 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		job_fail(jobs, job, peer->rank, "path",
 		         "datagrams of %u bytes %s rank %u (%s) no longer pass, %u do: the path's "
 		         "MTU has shrunk",
-		         message->payload, arrive ? "to" : "from", peer->rank, peer->worker.host,
+		         message->payload, arrive ? "to" : "from", peer->rank, peer->where,
 		         message->passing);
 	else if (arrive)
 		job_fail(jobs, job, peer->rank, "path",
 		         "the datagrams of rank %u (%s) arrive, but ours do not reach it (%u in "
 		         "%.1f s): is UDP to it blocked?",
-		         peer->rank, peer->worker.host, message->sent, (double)patience_us / 1e6);
+		         peer->rank, peer->where, message->sent, (double)patience_us / 1e6);
 	else
 		job_fail(jobs, job, peer->rank, "path",
 		         "rank %u (%s) sends datagrams that do not arrive (%u in %.1f s): is UDP "
 		         "from it blocked?",
-		         peer->rank, peer->worker.host, message->sent, (double)patience_us / 1e6);
+		         peer->rank, peer->where, message->sent, (double)patience_us / 1e6);
 }
 
 /* ---- operations that wait ---- */
@@ -110,7 +110,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 	peer = job->members[rank];
 	snprintf(who, sizeof(who), "rank %u", rank);
 	if (peer != NULL) {
-		text_add(who, sizeof(who), " (%s)", peer->worker.host);
+		text_add(who, sizeof(who), " (%s)", peer->where);
 		doing_text(jobs, peer, doing, sizeof(doing));
 	}
 	if (stall->missing > 1)
@@ -215,14 +215,14 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 	if (late > 1)
 		snprintf(more, sizeof(more), " and %u more", late - 1);
 	snprintf(text, CONTROL_TEXT_BYTES, "waiting in %s for rank %u (%s)%s: %s for %.0f s",
-	         op_text(peer->does.tag, op), first->rank, first->worker.host, more,
+	         op_text(peer->does.tag, op), first->rank, first->where, more,
 	         first->does.open == 0 ? "in no operation" : "silent",
 	         (double)(jobs->now_us - since_us) / 1e6);
 }
 
 /* ---- paths with problems ---- */
 
-#define NAME_BYTES (CONTROL_NAME_BYTES + NET_TEXT_BYTES + 64)
+#define NAME_BYTES (JOBS_WHERE_BYTES + NET_TEXT_BYTES + 64)
 #define ADVICE_BYTES 112
 #define MERGED_US 2000000 /* A standstill or heavy loss ends the job after this time. */
 #define MERGED_SHARE 8    /* Loss is heavy if it is an eighth of all datagrams. */
@@ -266,7 +266,7 @@ static void trouble_whom(const struct job *job, const struct jobs_trouble *troub
 		         net_ip_format(&job->wire.group, group));
 	else
 		snprintf(out, NAME_BYTES, "rank %u (%s, %s)", trouble->rank,
-		         job->members[trouble->rank]->worker.host,
+		         job->members[trouble->rank]->where,
 		         job->members[trouble->rank]->worker.address);
 	if (trouble->more > 0)
 		text_add(out, NAME_BYTES, " and %u more", trouble->more);

@@ -74,14 +74,14 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	else if (join->world != job->world)
 		peer_refuse(jobs, peer, "world",
 		            "job '%s' has world %u (opened by rank %u, %s), you say %u", job->name,
-		            job->world, job->opener, opener != NULL ? opener->worker.host : "gone",
+		            job->world, job->opener, opener != NULL ? opener->where : "gone",
 		            join->world);
 	else if (other != NULL)
 		peer_refuse(
 			jobs, peer, "rank",
 			"rank %u of job '%s' is taken by %s (%s): each worker has a rank of its "
 			"own, and each job a name",
-			join->rank, job->name, other->worker.host, other->worker.address);
+			join->rank, job->name, other->where, other->worker.address);
 	else if (job->state != JOB_FORMING || job->named)
 		peer_refuse(jobs, peer, "running", "job '%s' has begun without you; use another %s",
 		            job->name,

@@ -77,6 +77,8 @@ void peer_note(struct jobs_peer *peer, const struct control_message *join)
 	peer->asks.payload = join->payload;
 	peer->asks.rcvbuf = join->rcvbuf;
 	snprintf(peer->worker.host, sizeof(peer->worker.host), "%s", join->host);
+	snprintf(peer->where, sizeof(peer->where), "%s%s%s", join->host,
+	         *join->site != '\0' ? ", site " : "", join->site);
 	snprintf(peer->worker.site, sizeof(peer->worker.site), "%s", join->site);
 	peer->via = join->via;
 	peer->asks.silence_us = (uint64_t)join->silence_ms * 1000;
@@ -378,7 +380,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 {
 	struct job *job = peer->job;
 	const uint32_t rank = peer->rank;
-	char host[CONTROL_NAME_BYTES];
+	char host[JOBS_WHERE_BYTES];
 	bool forms;
 
 	if (job == NULL) {
@@ -386,7 +388,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 		return;
 	}
 	forms = job->state == JOB_FORMING && !job->named;
-	snprintf(host, sizeof(host), "%s", peer->worker.host);
+	snprintf(host, sizeof(host), "%s", peer->where);
 	if (!stands || forms || job->state == JOB_ENDING) {
 		job->members[rank] = NULL;
 		if (stands && forms)

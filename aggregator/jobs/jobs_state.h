@@ -25,6 +25,8 @@
 #define JOBS_LINE_US 10000
 #define JOBS_LINES_US 10000000 /* a thousand lines at once */
 
+#define JOBS_WHERE_BYTES (2 * CONTROL_NAME_BYTES + 8)
+
 /* What a worker has said in its last STAY. */
 struct jobs_stay {
 	char job[CONTROL_JOB_BYTES]; /* The membership that it joined last. */
@@ -85,9 +87,10 @@ struct jobs_peer {
 		uint64_t same_us; /* Since when these two have been the same. */
 		uint64_t seen_us; /* When `worker.seen` came. */
 	} does;
-	struct jobs_worker worker; /* For jobs_worker(), which fills in the rest. */
-	uint64_t via;              /* The number of the site that it joins through, or 0. */
-	struct {                   /* Its link to the parent, if jobs have one. */
+	struct jobs_worker worker;    /* For jobs_worker(), which fills in the rest. */
+	char where[JOBS_WHERE_BYTES]; /* For texts: its host, and its site if it has one. */
+	uint64_t via;                 /* The number of the site that it joins through, or 0. */
+	struct {                      /* Its link to the parent, if jobs have one. */
 		enum { UP_NONE, UP_JOINS, UP_WELCOMED, UP_STARTED } state;
 		char late[CONTROL_TEXT_BYTES]; /* Whom the parent waits for. */
 	} up;

@@ -59,7 +59,7 @@ dies() { # job pid pattern.. of ranks 0 to 3
 	done
 }
 lost='rank 3 \(.*\) is lost: connection closed$'
-dies worker worker "$lost" "$lost" "$lost"
+dies worker worker 'rank 3 \(.*, site rack2\) is lost: connection closed$' "$lost" "$lost"
 workers still 5 --size 1M --check --iters 2
 end_well still 5
 gone="aggregator $second is lost: (connection closed|Connection reset)"
