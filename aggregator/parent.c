@@ -393,7 +393,8 @@ static void doing_note(struct upward *up)
 	if (up->peer == NULL)
 		return;
 	doing = jobs_peer_doing(up->peer);
-	link_doing(up->link, doing.open, doing.tag);
+	if (up->link->state == LINK_RUNNING) /* before that nothing is called, and all are awaited */
+		link_doing(up->link, doing.open, doing.tag);
 	link_says(up->link, doing.says);
 	if (up->relay_count == 0)
 		return;
