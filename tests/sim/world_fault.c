@@ -171,9 +171,9 @@ static void way_change(struct world *world, struct sim_fault *fault, uint32_t no
 static void worker_dies(struct sim_worker *w, bool resets)
 {
 	w->dead = true;
-	for (uint32_t i = 0; resets && i < w->world->spec->aggregator_count; i++)
+	for (uint32_t i = 0; resets && i < links_of(w); i++)
 		if (w->connections[i] != 0)
-			simnet_gone(w->world->net, w->connections[i], w->node, i);
+			simnet_gone(w->world->net, w->connections[i], w->node, aggregator_of(w, i));
 }
 
 /*
