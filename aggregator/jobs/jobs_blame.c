@@ -96,17 +96,34 @@ static void doing_text(const struct jobs *jobs, const struct jobs_peer *peer, ch
 		         op_text(peer->does.tag, op), peer->does.open, full);
 }
 
+/* A worker of the same site that is not in this operation, by its heartbeats; or the site's speaker itself. */
+static uint32_t absent_of(const struct job *job, uint32_t speaker, uint64_t tag)
+{
+	const struct jobs_peer *peer = job->members[speaker];
+	const uint64_t via = peer != NULL ? peer->via : 0;
+
+	for (uint32_t rank = 0; rank < job->world && via != 0; rank++) {
+		peer = job->members[rank];
+		if (peer != NULL && peer->via == via &&
+		    (peer->does.open == 0 || peer->does.tag != tag))
+			return rank;
+	}
+	return speaker;
+}
+
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
 {
 	struct job *job = job_with(jobs, channel_id);
 	const struct jobs_peer *peer;
 	char op[OP_BYTES], who[128], doing[192] = "it has left the job";
 	double waited_s = (double)stall->waited_us / 1e6;
+	uint32_t rank;
 
 	if (job == NULL || stall->rank >= job->world)
 		return;
-	peer = job->members[stall->rank];
-	snprintf(who, sizeof(who), "rank %u", stall->rank);
+	rank = stall->streaming ? stall->rank : absent_of(job, stall->rank, stall->tag);
+	peer = job->members[rank];
+	snprintf(who, sizeof(who), "rank %u", rank);
 	if (peer != NULL) {
 		text_add(who, sizeof(who), " (%s)", peer->worker.host);
 		doing_text(jobs, peer, doing, sizeof(doing));
@@ -115,10 +132,10 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 		text_add(who, sizeof(who), " and %u more", stall->missing - 1u);
 	op_text(stall->tag, op);
 	if (stall->streaming)
-		job_fail(jobs, job, stall->rank, "stalled",
+		job_fail(jobs, job, rank, "stalled",
 		         "%s has waited %.1f s for data of %s: %s", op, waited_s, who, doing);
 	else
-		job_fail(jobs, job, stall->rank, "stalled", "%s %s not called %s for %.1f s: %s",
+		job_fail(jobs, job, rank, "stalled", "%s %s not called %s for %.1f s: %s",
 		         who, stall->missing > 1 ? "have" : "has", op, waited_s, doing);
 }
 
