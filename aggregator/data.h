@@ -85,10 +85,11 @@ void data_detach(void *data, uint16_t id);
 
 /*
  * For a site. data_relay() gives a channel its relay. data_quiet() tells whether the parent has all that the channel owes
- * it. data_send() sends one datagram to the parent from the socket of a thread.
+ * it, data_waits_us() since when it has waited for the parent without progress, or UINT64_MAX. data_send() sends one datagram to the parent from the socket of a thread.
  */
 void data_relay(struct data *data, uint16_t id, const struct data_above *above);
 bool data_quiet(struct data *data, uint16_t id);
+uint64_t data_waits_us(struct data *data, uint16_t id);
 void data_send(struct data *data, uint32_t thread, const struct packet_out *packet);
 
 /* Adds up structs that only hold uint64_t. */

@@ -30,6 +30,7 @@ struct order {
 	const struct data_above *above;
 	const struct packet_out *packet;
 	bool quiet;
+	uint64_t waits_us;
 };
 
 /* Reported at every look: one report may find no room, and the job's end stops them. */
@@ -91,6 +92,16 @@ static bool order_quiet(struct data_thread *t, struct order *order)
 
 	order->quiet = outlet == NULL || outlet->above.relay == NULL ||
 	               stream_quiet(relay_stream(outlet->above.relay));
+	return true;
+}
+
+static bool order_waits(struct data_thread *t, struct order *order)
+{
+	const struct outlet *outlet = outlet_named(t, order->id);
+
+	order->waits_us = outlet == NULL || outlet->above.relay == NULL
+	                          ? UINT64_MAX
+	                          : stream_waits_us(relay_stream(outlet->above.relay));
 	return true;
 }
 
@@ -454,6 +465,14 @@ bool data_quiet(struct data *data, uint16_t id)
 
 	channel_order(data, &order);
 	return order.quiet;
+}
+
+uint64_t data_waits_us(struct data *data, uint16_t id)
+{
+	struct order order = {.act = order_waits, .id = id};
+
+	channel_order(data, &order);
+	return order.waits_us;
 }
 
 void data_send(struct data *data, uint32_t thread, const struct packet_out *packet)

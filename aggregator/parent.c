@@ -37,7 +37,9 @@ struct upward {
 	uint64_t until_us;     /* when a link without a worker ends; 0: it has one */
 	uint32_t ready;        /* the worker's READY; 0: it has not come */
 	bool open, plain, secured;
-	bool welcomed, started, failed;
+	bool welcomed, started;
+	uint16_t ids[JOBS_THREADS_MAX]; /* the channels that speak to the parent in this worker's name */
+	uint32_t id_count;
 	struct tls *tls;
 	char sealed[4096];
 	struct lines lines;
@@ -393,6 +395,16 @@ static void turn(struct upward *up)
 	news_tell(up);
 }
 
+/* The link finds out whether datagrams still pass while its channels get no answer. */
+static void waits_tell(struct upward *up)
+{
+	uint64_t since_us = UINT64_MAX;
+
+	for (uint32_t i = 0; i < up->id_count && up->peer != NULL; i++)
+		sooner(&since_us, data_waits_us(up->parent->config.data, up->ids[i]));
+	link_waits(up->link, since_us, loop_us());
+}
+
 static void turns(uv_timer_t *timer)
 {
 	struct parent *parent = timer->data;
@@ -402,8 +414,10 @@ static void turns(uv_timer_t *timer)
 	for (up = LIST_FIRST(&parent->all); up != NULL; up = next) {
 		/* A turn may end its job, and so this site's other links; none of these are removed then. */
 		next = LIST_NEXT(up, place);
-		if (!uv_is_closing((uv_handle_t *)&up->tcp))
-			turn(up);
+		if (uv_is_closing((uv_handle_t *)&up->tcp))
+			continue;
+		waits_tell(up);
+		turn(up);
 	}
 	LIST_FOREACH(up, &parent->all, place)
 		sooner(&due_us, link_deadline(up->link));
@@ -496,7 +510,7 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
                     struct channel *channel)
 {
 	struct parent *parent = context;
-	const struct upward *up = upward_of(parent, peer);
+	struct upward *up = upward_of(parent, peer);
 	const struct link *link = up != NULL ? up->link : NULL;
 	struct data_above above;
 	struct stream_config stream;
@@ -530,6 +544,7 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	if (relay_open(&stream, channel, &above.relay) != 0)
 		return -ENOMEM;
 	data_relay(parent->config.data, id, &above);
+	up->ids[up->id_count++] = id;
 	explicit_bzero(&above, sizeof(above));
 	return 0;
 }

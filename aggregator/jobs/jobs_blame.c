@@ -15,6 +15,17 @@
 
 /* ---- lost datagrams ---- */
 
+#define WHO_BYTES (2 * CONTROL_NAME_BYTES + 32)
+
+/* A worker, and the site whose datagrams come in its name. */
+static void sender_text(const struct jobs_peer *peer, char text[WHO_BYTES])
+{
+	snprintf(text, WHO_BYTES, "rank %u (%s", peer->rank, peer->worker.host);
+	if (*peer->worker.site != '\0')
+		text_add(text, WHO_BYTES, ", by site %s", peer->worker.site);
+	text_add(text, WHO_BYTES, ")");
+}
+
 /*
  * A worker's datagrams get no answers, and it cannot know in which direction they are lost. We
  * know whether they arrive, because the channel knows when the worker's KNOCKs last came.
@@ -24,6 +35,7 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	struct job *job = peer->job;
 	uint64_t patience_us = control_path_us(job->silence_us, job->shape.stall_us);
 	struct jobs_heard heard;
+	char who[WHO_BYTES];
 	uint32_t index = 0;
 	bool arrive;
 
@@ -35,24 +47,24 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		return;
 	}
 	peer->gone = true;
+	sender_text(peer, who);
 	jobs->ports.heard(jobs->ports.data, job_channel_id(jobs, job, index), peer->rank, &heard);
 	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < patience_us / 2;
 	if (message->passing > 0)
 		job_fail(jobs, job, peer->rank, "path",
-		         "datagrams of %u bytes %s rank %u (%s) no longer pass, %u do: the path's "
-		         "MTU has shrunk",
-		         message->payload, arrive ? "to" : "from", peer->rank, peer->worker.host,
-		         message->passing);
+		         "datagrams of %u bytes %s %s no longer pass, %u do: the path's MTU has "
+		         "shrunk",
+		         message->payload, arrive ? "to" : "from", who, message->passing);
 	else if (arrive)
 		job_fail(jobs, job, peer->rank, "path",
-		         "the datagrams of rank %u (%s) arrive, but ours do not reach it (%u in "
-		         "%.1f s): is UDP to it blocked?",
-		         peer->rank, peer->worker.host, message->sent, (double)patience_us / 1e6);
+		         "the datagrams of %s arrive, but ours do not reach it (%u in %.1f s): is "
+		         "UDP to it blocked?",
+		         who, message->sent, (double)patience_us / 1e6);
 	else
 		job_fail(jobs, job, peer->rank, "path",
-		         "rank %u (%s) sends datagrams that do not arrive (%u in %.1f s): is UDP "
-		         "from it blocked?",
-		         peer->rank, peer->worker.host, message->sent, (double)patience_us / 1e6);
+		         "%s sends datagrams that do not arrive (%u in %.1f s): is UDP from it "
+		         "blocked?",
+		         who, message->sent, (double)patience_us / 1e6);
 }
 
 /* ---- operations that wait ---- */
