@@ -300,16 +300,37 @@ static void sites_make(struct dice *dice, const struct usual *usual, struct worl
 	}
 }
 
-/* Of the operations, what sites do not take is left out: reduce-scatter, and f32 in 8 or 16 bits. */
+/* What sites do not take is left out: reduce-scatter, and f32 in 8 or 16 bits. */
+static void sites_op(struct op_spec *op)
+{
+	op->scatter = false;
+	if (op->form == WIRE_FIXED16 || op->form == WIRE_FIXED8)
+		op->form = WIRE_FIXED32;
+}
+
+/* Of a worker, a site, or the parent, and soon. */
+static void death(struct dice *dice, const struct world_spec *out, struct job_spec *job)
+{
+	struct fault_spec *fault = &job->faults[0];
+
+	job->fault_count = 1;
+	*fault = (struct fault_spec){
+		.kind = PICK(dice, FAULT_CRASH, FAULT_FREEZE, FAULT_AGGREGATOR, FAULT_AGGREGATOR),
+		.after_us = between(dice, 0, PICK(dice, 100, 1000, 10000, 100000)),
+	};
+	fault->who = between(dice, 0,
+	                     fault->kind == FAULT_AGGREGATOR ? out->site_count : job->world - 1);
+}
+
 static void sites_job(struct dice *dice, const struct world_spec *out, struct job_spec *job)
 {
 	scenario_job(dice, out, job);
-	job->fault_count = 0;
-	for (uint32_t i = 0; i < job->op_count; i++) {
-		job->ops[i].scatter = false;
-		if (job->ops[i].form == WIRE_FIXED16 || job->ops[i].form == WIRE_FIXED8)
-			job->ops[i].form = WIRE_FIXED32;
-	}
+	for (uint32_t i = 0; i < job->op_count; i++)
+		sites_op(&job->ops[i]);
+	for (uint32_t i = 0; i < job->fault_count; i++)
+		sites_op(&job->faults[i].other_op);
+	if (out->job_count == 1 && one_in(dice, 4))
+		death(dice, out, job);
 }
 
 /* Where each worker is: at any site, or at none, which is the parent itself. */

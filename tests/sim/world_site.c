@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/worker/explain.h"
+#include "client/worker/session_state.h"
 #include "ebpf/seal.h"
 #include "tests/check/check.h"
 #include "tests/flatten.h"
@@ -19,6 +20,7 @@
 #define AGAIN_US 100000
 #define LINGER_US 2000000
 #define JOIN_US 600000000
+#define TURN_US 50000
 
 /* A worker's link to the parent. */
 struct sim_upward {
@@ -31,6 +33,9 @@ struct sim_upward {
 	uint64_t until_us;   /* when a link without a worker ends; 0: it has one */
 	uint32_t ready;      /* the worker's READY; 0: it has not come */
 	bool welcomed, started;
+	uint16_t ids
+		[JOBS_THREADS_MAX]; /* the channels that speak to the parent in this worker's name */
+	uint32_t id_count;
 };
 
 static uint64_t now_of(const struct sim_aggregator *a)
@@ -155,6 +160,16 @@ static void news_tell(struct sim_aggregator *a, struct sim_upward *up)
 	}
 }
 
+static void waits_tell(struct sim_aggregator *a, struct sim_upward *up)
+{
+	uint64_t since_us = UINT64_MAX;
+
+	for (uint32_t i = 0; i < up->id_count && up->peer != NULL; i++)
+		sooner(&since_us,
+		       stream_waits_us(relay_stream(port_named(a, up->ids[i])->above.relay)));
+	link_waits(up->link, since_us, now_of(a));
+}
+
 /* May end the link, and with it the job, and so others. */
 static void upward_turn(struct sim_aggregator *a, struct sim_upward *up)
 {
@@ -162,6 +177,7 @@ static void upward_turn(struct sim_aggregator *a, struct sim_upward *up)
 
 	if (up->again_us != 0 && now_us >= up->again_us)
 		upward_connect(a, up);
+	waits_tell(a, up);
 	link_tick(up->link, now_us);
 	if (up->link->state == LINK_FAILED || (up->until_us != 0 && now_us >= up->until_us)) {
 		lines_out(a, up);
@@ -204,6 +220,7 @@ static void upwards_turn(struct sim_aggregator *a)
 		sooner(&due_us, link_deadline(up->link));
 		sooner(&due_us, up->until_us != 0 ? up->until_us : UINT64_MAX);
 		sooner(&due_us, up->again_us != 0 ? up->again_us : UINT64_MAX);
+		sooner(&due_us, up->id_count > 0 ? now_of(a) + TURN_US : UINT64_MAX);
 	}
 	site_wake_at(a, due_us);
 }
@@ -306,8 +323,10 @@ static int up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 {
 	struct sim_aggregator *a = context;
 	struct sim_port *port = port_named(a, id);
-	const struct link *link = upward_of(a, peer)->link;
+	struct sim_upward *up = upward_of(a, peer);
+	const struct link *link = up->link;
 	const uint16_t above = link->welcome.channels[(id & 0xff) % link->welcome.channel_count];
+	const struct sim_port *parent = port_named(parent_of(a), above);
 	const struct stream_config config = {
 		.channel = above,
 		.shard_count = 1,
@@ -324,7 +343,9 @@ static int up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 		.engine = a->world->engine,
 	};
 
-	port->serial_above = port_named(parent_of(a), above)->serial;
+	if (parent != NULL) /* else its job has ended meanwhile */
+		port->serial_above = parent->serial;
+	up->ids[up->id_count++] = id;
 	port->above = (struct data_above){.channel = above,
 	                                  .sealed = link->sealed,
 	                                  .stretch = link->stretch,
@@ -411,11 +432,34 @@ static void answer_take(struct sim_aggregator *a, const struct packet *head,
 	}
 }
 
+/* The parent may forget what this site acknowledges, so its workers must have it: not only say so. */
+static void acks_check(const struct sim_aggregator *a, const struct sim_port *port)
+{
+	const uint32_t acked = (uint32_t)stream_edge(relay_stream(port->above.relay));
+
+	for (uint32_t rank = 0; rank < port->info.worker_count; rank++) {
+		const uint32_t first = a->world->spec->aggregator_count;
+		const struct engine *engine;
+		const struct stream *stream;
+
+		if (port->address[rank] == 0)
+			continue;
+		engine = a->world->workers[port->node[rank] - first].session->engine;
+		if (engine == NULL)
+			continue; /* START is on its way */
+		stream = engine->streams[(port->info.id & 0xff) % a->spec->threads];
+		if (frame_before((uint32_t)stream_edge(stream), acked))
+			world_fail(a->world, "site %u acknowledges what rank %u lacks", a->node,
+			           rank);
+	}
+}
+
 static void above_check(const struct sim_aggregator *a, const struct sim_port *port)
 {
 	const struct sim_port *parent = port_named(parent_of(a), port->above.channel);
 	const bool same = parent != NULL && parent->serial == port->serial_above;
 
+	acks_check(a, port);
 	stream_check(relay_stream(port->above.relay));
 	site_check(port->channel, relay_stream(port->above.relay), same ? parent->channel : NULL);
 }
