@@ -44,6 +44,7 @@ struct outlet {
 	struct outlet_worker {
 		struct net_path path; /* Port 0 until it is known. */
 		bool multicast;
+		bool mute; /* What goes to all comes to it with another worker's. */
 		struct knocker knocker;
 	} workers[]; /* [worker_count] */
 };

@@ -555,20 +555,14 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	struct parent *parent = context;
 	struct upward *up = upward_of(parent, peer);
 	const struct link *link = up != NULL ? up->link : NULL;
-	const uint32_t thread = (uint32_t)(id & 0xff) % JOBS_THREADS_MAX;
 	struct data_above above;
 	struct stream_config stream;
-	uint32_t index = 0;
 
 	if (link == NULL)
 		return -ENOMEM;
-	/* Both sides number channels so that the low byte, modulo the threads, is the thread. */
-	while (index + 1 < link->welcome.channel_count &&
-	       link->welcome.channels[index] % link->welcome.channel_count !=
-	               thread % link->welcome.channel_count)
-		index++;
 	stream = (struct stream_config){
-		.channel = link->welcome.channels[index],
+		/* The thread has the same place in both lists: there are as many here as at the parent. */
+		.channel = link->welcome.channels[(id & 0xff) % link->welcome.channel_count],
 		.shard_count = 1,
 		.rank = (uint16_t)link->config.rank,
 		.world = (uint16_t)link->config.world,

@@ -249,10 +249,12 @@ if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
 	done
 	add check sim-deaths 600 "$build/tests/sim/sim" --deaths
 	add check sim-split 600 "$build/tests/sim/sim" --split
+	add check sim-sites 600 "$build/tests/sim/sim" --sites 1 100
 	add check sim-members 600 "$build/tests/sim/sim" --members 1 200
 	[ -n "$san" ] || add release model 3600 tests/model/run.sh
 	[ -n "$san" ] || add release sim-second-deaths 3600 "$build/tests/sim/sim" --deaths 1999
 	[ -n "$san" ] || add release sim-members-more 3600 "$build/tests/sim/sim" --members 201 1000
+	[ -n "$san" ] || add release sim-sites-more 3600 "$build/tests/sim/sim" --sites 101 1000
 	[ -n "$san" ] || add release sim-breaker 1200 "$build/tests/sim/sim" --breaker
 	[ -n "$san" ] || add release sim-share 1800 "$build/tests/sim/sim" --share
 fi

@@ -154,6 +154,8 @@ struct channel_waits {
 void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);
 
 uint32_t channel_payload(const struct channel *channel);
+/* Whether this worker is mute: what goes to all reaches it with what another worker gets. */
+bool channel_is_mute(const struct channel *channel, uint32_t rank);
 
 /*
  * ---- the channel of a site ----

@@ -206,6 +206,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 		return;
 	}
 	if (peer->via != 0) { /* a site has found the reason, and says whose it is */
+		peer->gone = strcmp(message->code, "lost") == 0;
 		job_fail(jobs, job, peer->rank, message->code, "%s", message->text);
 		return;
 	}

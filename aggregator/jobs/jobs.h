@@ -62,8 +62,6 @@ struct jobs_channel {
 	uint64_t group_token;
 	struct seal_key secret; /* For knock_proof(). */
 	const uint64_t *tokens; /* [worker_count]; owned by jobs until detach(). */
-	const uint64_t
-		*mute; /* NULL: none. See struct channel_config; owned by jobs until detach(). */
 	/* NULL if datagrams are not sealed; owned by jobs until detach(). */
 	const struct seals *seals;
 	struct net_ip group;      /* None if there is no multicast. */

@@ -106,7 +106,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 
 	if (job == NULL || stall->rank >= job->world)
 		return;
-	rank = site_culprit(job, stall->rank, stall->tag);
+	rank = stall->streaming ? stall->rank : site_culprit(job, stall->rank, stall->tag);
 	peer = job->members[rank];
 	snprintf(who, sizeof(who), "rank %u", rank);
 	if (peer != NULL) {

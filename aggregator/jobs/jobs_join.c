@@ -252,7 +252,6 @@ static bool job_attach(struct jobs *jobs, struct job *job)
 			.group_token = job->shape.group_token,
 			.secret = job->wire.secret,
 			.tokens = job->wire.tokens,
-			.mute = job->wire.mute,
 			.seals = job->wire.seals,
 			.group = job->wire.group,
 			.group_from = job->wire.group_from,

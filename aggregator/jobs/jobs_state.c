@@ -318,14 +318,12 @@ static void job_tell_end(struct jobs *jobs, struct job *job, const struct contro
 }
 
 /*
- * The parent learns that a worker is lost by its link's end, and anything else in the name of the worker to blame, or of
- * any. The other links stay until the parent ends the job, or it would take their end for the reason.
+ * The parent learns the reason in the name of the worker to blame, or of any. The other links stay until the parent ends
+ * the job, or it would take their end for the reason.
  */
 static void job_tell_parent(struct jobs *jobs, struct job *job, uint32_t rank, const char *code,
                             const char *text)
 {
-	const bool lost = strcmp(code, "lost") == 0;
-
 	for (uint32_t i = 0; i < job->world && rank == job->world; i++)
 		if (job->members[i] != NULL)
 			rank = i;
@@ -336,10 +334,7 @@ static void job_tell_parent(struct jobs *jobs, struct job *job, uint32_t rank, c
 			continue;
 		peer->up.state = UP_NONE;
 		jobs->ports.up_end(jobs->ports.up, peer,
-		                   i != rank ? JOBS_UP_LINGER
-		                   : lost    ? JOBS_UP_CUT
-		                             : JOBS_UP_ABORT,
-		                   code, text);
+		                   i == rank ? JOBS_UP_ABORT : JOBS_UP_LINGER, code, text);
 	}
 }
 

@@ -173,19 +173,6 @@ bool relay_pull(struct relay *relay, uint64_t now_us, struct packet_out *out)
 
 /* ---- downwards ---- */
 
-void relay_receive(struct relay *relay, const struct packet *packet, uint64_t now_us)
-{
-	struct allreduce *task = stream_receive(relay->stream, packet, now_us);
-
-	if (task == NULL)
-		return;
-	op_of(task)->active = false;
-	if (task->status != 0 && !relay->refused) {
-		relay->refused = true;
-		relay->mismatch = task->mismatch;
-	}
-}
-
 static void plans_pass(struct relay *relay, uint64_t now_us)
 {
 	struct stream_plan plan;
@@ -206,10 +193,25 @@ static void plans_pass(struct relay *relay, uint64_t now_us)
 	}
 }
 
+void relay_receive(struct relay *relay, const struct packet *packet, uint64_t now_us)
+{
+	struct allreduce *task = stream_receive(relay->stream, packet, now_us);
+
+	/* At once: the RESULT of a frame in which this site has nothing may be the next packet, and needs its slot. */
+	if (packet->kind == WIRE_PLAN)
+		plans_pass(relay, now_us);
+	if (task == NULL)
+		return;
+	op_of(task)->active = false;
+	if (task->status != 0 && !relay->refused) {
+		relay->refused = true;
+		relay->mismatch = task->mismatch;
+	}
+}
+
 void relay_work(struct relay *relay, uint64_t now_us)
 {
 	relay->now_us = now_us;
-	plans_pass(relay, now_us);
 	stream_hold(relay->stream, channel_base(relay->channel), now_us);
 	channel_offers(relay->channel, offer_take, relay);
 }

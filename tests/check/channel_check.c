@@ -13,12 +13,15 @@ static void check_members(const struct channel *c)
 	for (uint32_t rank = 0; rank < c->config.worker_count; rank++) {
 		const struct member *member = &c->members[rank];
 
+		if (is_mute(c, rank))
+			continue;
 		assert(frames_in_order(c->base, member->ack, c->opened));
 		assert(!frame_before(member->room, member->ack));
 		assert(member->earned <= c->config.window * c->config.payload);
 		at_base += member->ack == c->base;
 	}
 	assert(at_base > 0 && at_base == c->at_base);
+	assert(c->speakers == c->config.worker_count - bitmap_set_count(c->mute, c->rank_words));
 }
 
 static void check_operation(const struct channel *c, uint32_t index)
@@ -31,7 +34,7 @@ static void check_operation(const struct channel *c, uint32_t index)
 	assert(op->used || op->segments_done == 0);
 	if (!op->used)
 		return;
-	assert(op->serial <= c->op_serial && op->bound_count <= c->config.worker_count);
+	assert(op->serial <= c->op_serial && op->bound_count <= c->speakers);
 	assert(bit_test(op->bound, op->asked_by) && op->started_us <= op->bound_us);
 	assert(op->segments_done < op->asked.segment_count);
 	for (uint32_t i = 0; i < c->config.worker_count * c->config.op_slots; i++) {
@@ -63,11 +66,14 @@ static void check_segment(const struct channel *c, uint32_t index)
 		assert((segment->joined[i] & ~op->bound[i]) == 0);
 	if (segment->state == SEGMENT_GATHERING) {
 		assert(segment->joined_count >= 1);
-		assert(segment->joined_count < c->config.worker_count);
+		assert(segment->joined_count < c->speakers);
 		return;
 	}
-	assert(segment->joined_count == c->config.worker_count);
+	assert(c->config.sited || segment->state == SEGMENT_PLANNED);
+	assert(segment->joined_count == c->speakers);
 	assert(segment->union_count == bitmap_set_count(segment->united, words));
+	if (segment->state != SEGMENT_PLANNED)
+		return; /* its frames are the parent's business */
 	assert(segment->set_bytes <= words * 8);
 	assert(segment->hollow == (op_is_eager(op) || segment->union_count == 0));
 	assert(op_is_eager(op) || segment->eager_bytes == 0);
@@ -107,7 +113,7 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 	assert(slot->first < slot->end && slot->end <= segment->block_count);
 	assert(bit_test(segment->united, slot->first) && bit_test(segment->united, slot->end - 1));
 	assert(bitmap_count_between(segment->united, slot->first, slot->end) == slot->block_count);
-	assert(slot->expected >= 1 && slot->expected <= c->config.worker_count);
+	assert(slot->expected <= c->speakers && (slot->expected >= 1 || c->config.sited));
 	assert(!slot->sent || slot->state == SLOT_DONE);
 	if (slot->fast != NULL) {
 		check_shared(c, slot);
@@ -115,7 +121,12 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 	}
 	assert(slot->arrived == bitmap_set_count(slot->came, c->rank_words));
 	assert(slot->arrived <= slot->expected);
-	assert((slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
+	if (!c->config.sited)
+		assert((slot->state == SLOT_DONE) == (slot->arrived == slot->expected));
+	else if (slot->arrived < slot->expected)
+		assert(slot->state == SLOT_OPEN);
+	else if (slot->expected > 0)
+		assert(slot->state == SLOT_SUMMED || slot->state == SLOT_DONE);
 }
 
 /* Planned segments follow each other without a gap, from the one that base lies in to `planned`. */
@@ -154,7 +165,7 @@ static void check_fast(const struct channel *c)
 
 static void check_ops(const struct channel *c)
 {
-	uint32_t used = 0, planned = 0;
+	uint32_t used = 0, planned = 0, offered = 0;
 
 	for (uint32_t i = 0; i < c->config.op_slots; i++) {
 		check_operation(c, i);
@@ -164,8 +175,9 @@ static void check_ops(const struct channel *c)
 	for (uint32_t i = 0; i < c->config.op_slots * c->config.segments_ahead; i++) {
 		check_segment(c, i);
 		planned += c->segments[i].state == SEGMENT_PLANNED;
+		offered += c->segments[i].state == SEGMENT_OFFERED;
 	}
-	assert(planned == c->order.tail - c->order.head);
+	assert(planned == c->order.tail - c->order.head && offered == c->offered);
 }
 
 void channel_check(const struct channel *channel)

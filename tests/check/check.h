@@ -37,5 +37,7 @@ void jobs_check(const struct jobs *jobs);
 void stream_check(const struct stream *stream);
 void engine_check(const struct engine *engine);    /* and its streams */
 void session_check(const struct session *session); /* and its engine */
+/* A site's channel, its stream to the parent, and the parent's channel: NULL if it is no more. */
+void site_check(const struct channel *site, const struct stream *up, const struct channel *parent);
 
 #endif /* TESTS_CHECK_H */

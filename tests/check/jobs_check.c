@@ -72,6 +72,22 @@ static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t new
 	}
 }
 
+/* The links to the parent are as far as the job, or farther. */
+static void check_sited(const struct job *job)
+{
+	assert(!job->named && !job->fast.all && (job->parted || job->state == JOB_FORMING));
+	assert(job->closing_us == 0 || job->state == JOB_RUNNING);
+	for (uint32_t rank = 0; rank < job->world; rank++) {
+		const struct jobs_peer *peer = job->members[rank];
+
+		if (peer == NULL)
+			continue;
+		assert(peer->up.state >= UP_JOINS);
+		assert(job->state != JOB_PROBING || peer->up.state >= UP_WELCOMED);
+		assert(job->state != JOB_RUNNING || peer->up.state == UP_STARTED);
+	}
+}
+
 static void check_members(const struct job *job)
 {
 	const uint32_t present = members_count(job, PEER_NAMED);
@@ -83,10 +99,18 @@ static void check_members(const struct job *job)
 		       (job->members[rank]->job == job && job->members[rank]->rank == rank));
 	if (job->state == JOB_ENDING)
 		return;
-	assert(present >= 1 && (job->state != JOB_PROBING || present == job->world));
+	assert((present >= 1) == (job->closing_us == 0));
 	assert(present == (job->named && job->state == JOB_FORMING ? job->world : joined));
-	assert(job->state == JOB_FORMING ? joined < job->world && ready == 0 : joined == present);
-	assert(job->state == JOB_RUNNING ? ready == present : ready < job->world);
+	assert(job->state == JOB_FORMING ? ready == 0 : joined == present);
+	assert(job->state != JOB_RUNNING || ready == present);
+	if (job->sited) {
+		check_sited(job);
+		return;
+	}
+	assert(job->closing_us == 0);
+	assert(job->state != JOB_FORMING || joined < job->world);
+	assert(job->state != JOB_PROBING || present == job->world);
+	assert(job->state == JOB_RUNNING || ready < job->world);
 }
 
 static void check_channels(const struct jobs *jobs, const struct job *job)

@@ -16,8 +16,10 @@ struct data_reference {
 	double *value; /* floats */
 	int64_t *integer;
 	struct source *sources; /* [world] */
-	uint64_t *uncounted;    /* [world + 1] by rank, then of any: the first element of it */
-	uint64_t owned, united;
+	const uint32_t *sites;  /* [world] */
+	uint64_t *
+		uncounted; /* [world + 1 + sites] by rank, of any, by site: the first element of it */
+	uint64_t owned, united, upward;
 };
 
 static uint64_t hash(uint64_t a, uint64_t b)
@@ -221,10 +223,17 @@ static int64_t fold_integer(uint8_t reduction, int64_t a, int64_t b)
 	}
 }
 
+static const int digits[] = {[F32] = 24, [F16] = 11, [BF16] = 8, [F64] = 53};
+
+/* What a site sends of its workers' sum, which it does not divide. */
+static double passed_on(const struct op_spec *spec, double sum)
+{
+	return rounded(sum, digits[spec->form == BF16 ? BF16 : spec->dtype]);
+}
+
 /* In f32 if that is what sums are made in, and divided there; then once in the result's type. */
 static double result_of(const struct data_reference *r, double sum)
 {
-	static const int digits[] = {[F32] = 24, [F16] = 11, [BF16] = 8, [F64] = 53};
 	int sum_digits = r->spec.dtype == F64 ? 53 : 24;
 
 	if (r->spec.reduction == AVG)
@@ -240,47 +249,76 @@ static void block_count(struct data_reference *r, uint32_t who, uint64_t element
 	(*count)++;
 }
 
-static void reference_element(struct data_reference *r, uint64_t i)
+static void blocks_count(struct data_reference *r, uint32_t rank, uint64_t element)
+{
+	const uint32_t site = r->sites[rank];
+	const uint64_t owned = r->owned;
+
+	block_count(r, rank, element, &r->owned);
+	block_count(r, r->world, element, &r->united);
+	if (site > 0)
+		block_count(r, r->world + site, element, &r->upward);
+	else
+		r->upward += r->owned - owned;
+}
+
+/* The sum so far, if there is one, with another number. */
+struct partial {
+	bool any;
+	double value;
+};
+
+static void partial_add(struct partial *partial, uint8_t reduction, double value)
+{
+	partial->value = partial->any ? fold_float(reduction, partial->value, value) : value;
+	partial->any = true;
+}
+
+/* The workers that have no site, and what each site passes on. */
+static double element_float(struct data_reference *r, uint64_t i)
 {
 	const struct op_spec *spec = &r->spec;
-	double value = 0;
+	struct partial all[DATA_SITES_MAX + 1] = {0};
+
+	for (uint32_t rank = 0; rank < r->world; rank++) {
+		double x = number(&r->sources[rank], i);
+
+		partial_add(&all[r->sites[rank]], spec->reduction, x);
+		if (x != 0)
+			blocks_count(r, rank, i);
+	}
+	for (uint32_t site = 1; site <= DATA_SITES_MAX; site++)
+		if (all[site].any)
+			partial_add(&all[0], spec->reduction, passed_on(spec, all[site].value));
+	return result_of(r, all[0].value);
+}
+
+static int64_t element_integer(struct data_reference *r, uint64_t i)
+{
+	const struct op_spec *spec = &r->spec;
 	int64_t whole = 0;
 
 	for (uint32_t rank = 0; rank < r->world; rank++) {
-		bool nonzero;
+		int64_t x = integer(&r->sources[rank], i);
 
-		if (r->integer != NULL) {
-			int64_t x = integer(&r->sources[rank], i);
-
-			whole = rank == 0 ? x : fold_integer(spec->reduction, whole, x);
-			nonzero = x != 0;
-		} else {
-			double x = number(&r->sources[rank], i);
-
-			value = rank == 0 ? x : fold_float(spec->reduction, value, x);
-			nonzero = x != 0;
-		}
-		if (nonzero) {
-			block_count(r, rank, i, &r->owned);
-			block_count(r, r->world, i, &r->united);
-		}
+		whole = rank == 0 ? x : fold_integer(spec->reduction, whole, x);
+		if (x != 0)
+			blocks_count(r, rank, i);
 	}
-	if (r->integer != NULL) {
-		whole = spec->dtype == I32 ? (int32_t)whole : whole;
-		r->integer[i] = spec->reduction == AVG ? whole / (int64_t)r->world : whole;
-		return;
-	}
-	r->value[i] = result_of(r, value);
+	whole = spec->dtype == I32 ? (int32_t)whole : whole;
+	return spec->reduction == AVG ? whole / (int64_t)r->world : whole;
 }
 
-struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world)
+struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world,
+                                           const uint32_t *sites)
 {
 	struct data_reference *r = calloc(1, sizeof(*r));
 	size_t room = spec->count > 0 ? spec->count : 1;
 
 	r->spec = *spec;
 	r->world = world;
-	r->uncounted = calloc(world + 1, sizeof(*r->uncounted));
+	r->sites = sites;
+	r->uncounted = calloc(world + 1 + DATA_SITES_MAX, sizeof(*r->uncounted));
 	r->sources = calloc(world, sizeof(*r->sources));
 	for (uint32_t rank = 0; rank < world && spec->count > 0; rank++)
 		source_open(&r->sources[rank], &r->spec, rank);
@@ -288,8 +326,10 @@ struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t 
 		r->integer = calloc(room, sizeof(*r->integer));
 	else
 		r->value = calloc(room, sizeof(*r->value));
-	for (uint64_t i = 0; i < spec->count; i++)
-		reference_element(r, i);
+	for (uint64_t i = 0; i < spec->count && r->integer != NULL; i++)
+		r->integer[i] = element_integer(r, i);
+	for (uint64_t i = 0; i < spec->count && r->value != NULL; i++)
+		r->value[i] = element_float(r, i);
 	return r;
 }
 
@@ -310,6 +350,11 @@ uint64_t data_blocks_owned(const struct data_reference *reference)
 uint64_t data_blocks_union(const struct data_reference *reference)
 {
 	return reference->united;
+}
+
+uint64_t data_blocks_upward(const struct data_reference *reference)
+{
+	return reference->upward;
 }
 
 double data_reference_at(const struct data_reference *reference, uint64_t index)

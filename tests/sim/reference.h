@@ -5,7 +5,7 @@
  * The reference is a plain loop over plain arrays in double or 64-bit integers. It shares no code
  * with bitmap/, the client or the aggregator, and knows no frames. Inputs are such that every sum is
  * exact in any order, and what is rounded is rounded where PROTOCOL.md says so: there is one right
- * result, to the bit, but for a zero's sign and what a NaN carries.
+ * result, to the bit, but for a zero's sign and what a NaN carries. Of 16-bit numbers, each site's sum is rounded.
  */
 #ifndef TESTS_SIM_REFERENCE_H
 #define TESTS_SIM_REFERENCE_H
@@ -35,9 +35,12 @@ uint32_t data_elem_bytes(uint8_t dtype);
 /* Worker `rank`'s input: [count] elements into `out`. */
 void data_fill(const struct op_spec *spec, uint32_t rank, void *out);
 
-/* What all workers' inputs reduce to. */
+#define DATA_SITES_MAX 4
+
+/* What all workers' inputs reduce to. sites[world]: each worker's site, from 1; 0: none. */
 struct data_reference;
-struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world);
+struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t world,
+                                           const uint32_t *sites);
 void data_reference_free(struct data_reference *reference);
 
 /*
@@ -47,9 +50,10 @@ void data_reference_free(struct data_reference *reference);
 uint64_t data_check(const struct data_reference *reference, const void *result, uint64_t first,
                     uint64_t count);
 
-/* Blocks that have a non-zero element: of each worker, added up; and of any. */
+/* Blocks that have a non-zero element: of each worker, added up; of any; and of each site and each worker without. */
 uint64_t data_blocks_owned(const struct data_reference *reference);
 uint64_t data_blocks_union(const struct data_reference *reference);
+uint64_t data_blocks_upward(const struct data_reference *reference);
 
 /* The reference's element, for messages. */
 double data_reference_at(const struct data_reference *reference, uint64_t index);

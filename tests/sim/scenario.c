@@ -11,6 +11,9 @@
 #include "ebpf/wire.h"
 #include "tests/sim/world_impl.h"
 
+#define LISTED_MAX 4 /* aggregators in the workers' lists */
+#define SITES_MAX 4
+
 /* ---- what all nodes of a world have in common, unless it is uneven ---- */
 
 struct usual {
@@ -102,7 +105,7 @@ static void aggregator_make(struct dice *dice, const struct usual *usual,
 
 static void aggregators_make(struct dice *dice, const struct usual *usual, struct world_spec *out)
 {
-	out->aggregator_count = one_in(dice, 2) ? 1 : between(dice, 1, WORLD_AGGREGATORS_MAX);
+	out->aggregator_count = one_in(dice, 2) ? 1 : between(dice, 1, LISTED_MAX);
 	for (uint32_t i = 0; i < out->aggregator_count; i++) {
 		if (i == 0 || usual->uneven)
 			aggregator_make(dice, usual, &out->aggregators[i]);
@@ -248,17 +251,24 @@ static void clocks_set(uint64_t seed, struct world_spec *out)
 	}
 }
 
-void scenario_make(uint64_t seed, struct world_spec *out)
+static struct dice world_begin(uint64_t seed, const char *name, struct world_spec *out)
 {
 	struct dice dice = {seed * UINT64_C(0xd1342543de82ef95) + 99};
 	static const char *const isas[] = {NULL, "scalar", "avx2", "avx512"};
-	struct usual usual;
 
 	memset(out, 0, sizeof(*out));
 	out->seed = seed;
-	out->class_name = "any";
+	out->class_name = name;
 	out->limit_us = 2000000000; /* where a third is lost, 60 workers are slow */
 	out->isa = isas[between(&dice, 0, 3)];
+	return dice;
+}
+
+void scenario_make(uint64_t seed, struct world_spec *out)
+{
+	struct dice dice = world_begin(seed, "any", out);
+	struct usual usual;
+
 	if (scenario_class(seed, &dice, out))
 		return;
 	usual_make(&dice, &usual);
@@ -269,6 +279,81 @@ void scenario_make(uint64_t seed, struct world_spec *out)
 	workers_make(&dice, &usual, out);
 	for (uint32_t i = 0, overlooked = one_in(&dice, 4); i < out->aggregator_count; i++)
 		out->aggregators[i].overlooks_stalls = overlooked;
+	clocks_set(seed, out);
+	out->bounds.nothing_wasted = !queues_make(seed, out) && must_not_waste(out, &usual);
+}
+
+/* ---- a world with two levels ---- */
+
+/* A parent, and sites of it that differ from it in what they may: not in the number of threads. */
+static void sites_make(struct dice *dice, const struct usual *usual, struct world_spec *out)
+{
+	aggregator_make(dice, usual, &out->aggregators[0]);
+	out->site_count = between(dice, 2, SITES_MAX);
+	out->aggregator_count = 1 + out->site_count;
+	for (uint32_t i = 1; i < out->aggregator_count; i++) {
+		if (usual->uneven)
+			aggregator_make(dice, usual, &out->aggregators[i]);
+		else
+			out->aggregators[i] = out->aggregators[0];
+		out->aggregators[i].threads = out->aggregators[0].threads;
+	}
+}
+
+/* What sites do not take is left out: reduce-scatter, and f32 in 8 or 16 bits. */
+static void sites_op(struct op_spec *op)
+{
+	op->scatter = false;
+	if (op->form == WIRE_FIXED16 || op->form == WIRE_FIXED8)
+		op->form = WIRE_FIXED32;
+}
+
+/* Of a worker, a site, or the parent, and soon. */
+static void death(struct dice *dice, const struct world_spec *out, struct job_spec *job)
+{
+	struct fault_spec *fault = &job->faults[0];
+
+	job->fault_count = 1;
+	*fault = (struct fault_spec){
+		.kind = PICK(dice, FAULT_CRASH, FAULT_FREEZE, FAULT_AGGREGATOR, FAULT_AGGREGATOR),
+		.after_us = between(dice, 0, PICK(dice, 100, 1000, 10000, 100000)),
+	};
+	fault->who = between(dice, 0,
+	                     fault->kind == FAULT_AGGREGATOR ? out->site_count : job->world - 1);
+}
+
+static void sites_job(struct dice *dice, const struct world_spec *out, struct job_spec *job)
+{
+	scenario_job(dice, out, job);
+	for (uint32_t i = 0; i < job->op_count; i++)
+		sites_op(&job->ops[i]);
+	for (uint32_t i = 0; i < job->fault_count; i++)
+		sites_op(&job->faults[i].other_op);
+	if (out->job_count == 1 && one_in(dice, 4))
+		death(dice, out, job);
+}
+
+/* Where each worker is: at any site, or at none, which is the parent itself. */
+static void homes_choose(struct dice *dice, struct world_spec *out)
+{
+	uint32_t alone = PICK(dice, 0, 0, 1); /* with workers that have no site */
+
+	for (uint32_t i = 0; i < out->worker_count; i++)
+		out->workers[i].home = between(dice, 1 - alone, out->site_count);
+}
+
+void scenario_sites(uint64_t seed, struct world_spec *out)
+{
+	struct dice dice = world_begin(seed, "sites", out);
+	struct usual usual;
+
+	usual_make(&dice, &usual);
+	sites_make(&dice, &usual, out);
+	out->job_count = one_in(&dice, 4) ? 2 : 1;
+	for (uint32_t i = 0; i < out->job_count; i++)
+		sites_job(&dice, out, &out->jobs[i]);
+	workers_make(&dice, &usual, out);
+	homes_choose(&dice, out);
 	clocks_set(seed, out);
 	out->bounds.nothing_wasted = !queues_make(seed, out) && must_not_waste(out, &usual);
 }
@@ -349,6 +434,10 @@ void scenario_describe(const struct world_spec *spec, char *text, size_t room)
 	         a->op_slots, a->fast ? " fast" : "");
 	add(text, room, " in(%llu-%lluus loss=%.1f%% mtu=%u)", (unsigned long long)in->delay_us_min,
 	    (unsigned long long)in->delay_us_max, in->loss_ppm / 1e4, in->mtu);
+	if (spec->site_count > 0)
+		add(text, room, " sites(%u payload=%u window=%u slots=%u)", spec->site_count,
+		    spec->aggregators[1].payload_max, spec->aggregators[1].window_bytes,
+		    spec->aggregators[1].op_slots);
 	if (spec->queue_count > 0)
 		add(text, room, " queues(rate=%llu buffer=%llu)",
 		    (unsigned long long)spec->queues[0].rate_bits_s,

@@ -15,6 +15,9 @@
 void scenario_make(uint64_t seed, struct world_spec *out);
 void scenario_free(struct world_spec *spec);
 
+/* A world with two levels: a parent, sites of it, and workers at these and at the parent. */
+void scenario_sites(uint64_t seed, struct world_spec *out);
+
 /* One line about it. */
 void scenario_describe(const struct world_spec *spec, char *text, size_t room);
 

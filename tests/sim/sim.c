@@ -39,13 +39,15 @@ static void report(uint64_t seed, const struct world_outcome *o)
 		printf("seed %llu: told \"%s\"\n", (unsigned long long)seed, o->error);
 }
 
-static bool run_seed(uint64_t seed, bool verbose, struct world_outcome *total)
+typedef void make_fn(uint64_t seed, struct world_spec *out);
+
+static bool run_seed(make_fn *make, uint64_t seed, bool verbose, struct world_outcome *total)
 {
 	struct world_outcome outcome;
 	struct world_spec spec;
 	char about[2048];
 
-	scenario_make(seed, &spec);
+	make(seed, &spec);
 	scenario_describe(&spec, about, sizeof(about));
 	if (verbose)
 		printf("seed %llu: %s\n", (unsigned long long)seed, about);
@@ -63,6 +65,30 @@ static bool run_seed(uint64_t seed, bool verbose, struct world_outcome *total)
 	return outcome.ok;
 }
 
+static bool run_seeds(make_fn *make, const char *program, const char *option, const char *from,
+                      const char *count)
+{
+	struct world_outcome total = {0};
+	uint64_t first = strtoull(from, NULL, 10), runs = 0, bad = 0;
+	double start = now_s();
+
+	for (; runs < strtoull(count, NULL, 10) && bad < BAD_MAX; runs++) {
+		if (run_seed(make, first + runs, false, &total))
+			continue;
+		bad++;
+		printf("  replay: %s %s %llu\n", program, option,
+		       (unsigned long long)(first + runs));
+	}
+	printf("%llu runs, %llu wrong: %llu operations right, %llu errors as expected, %llu "
+	       "datagrams, "
+	       "%llu lost, %llu sent again, %.0f s\n",
+	       (unsigned long long)runs, (unsigned long long)bad,
+	       (unsigned long long)total.operations, (unsigned long long)total.failures,
+	       (unsigned long long)total.datagrams, (unsigned long long)total.lost,
+	       (unsigned long long)total.sent_again, now_s() - start);
+	return bad == 0;
+}
+
 static int usage(int status)
 {
 	fprintf(stderr,
@@ -75,6 +101,9 @@ static int usage(int status)
 	        "       sim --split        a worker that is cut off while an aggregator is "
 	        "restarted\n"
 	        "       sim --members FROM COUNT   others from seeds\n"
+	        "       sim --sites FROM COUNT     worlds with two levels of aggregators, from "
+	        "seeds; "
+	        "--sites N: one of them, with words\n"
 	        "       sim --breaker      loss that ends a job, and loss that does not\n"
 	        "       sim --share [NAME] what jobs get of a queue that they share:\n");
 	share_list();
@@ -93,11 +122,9 @@ static bool deaths(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct world_outcome total = {0};
-	uint64_t from, count, runs = 0, bad = 0;
-	double start = now_s();
 
 	if (argc == 3 && strcmp(argv[1], "--seed") == 0)
-		return run_seed(strtoull(argv[2], NULL, 10), true, &total) ? 0 : 1;
+		return run_seed(scenario_make, strtoull(argv[2], NULL, 10), true, &total) ? 0 : 1;
 	if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--share") == 0)
 		return share_run(argv[2]) ? 0 : 1;
 	if (argc >= 2 && argc <= 5 && argc != 4 && strcmp(argv[1], "--deaths") == 0)
@@ -111,24 +138,11 @@ int main(int argc, char **argv)
 		return breaker_worlds() ? 0 : 1;
 	if (argc >= 2 && strcmp(argv[1], "--death") == 0)
 		return members_replay(argc - 2, argv + 2) ? 0 : 1;
-	if (argc != 3)
-		return usage(argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2);
-	from = strtoull(argv[1], NULL, 10);
-	count = strtoull(argv[2], NULL, 10);
-	for (; runs < count && bad < BAD_MAX; runs++) {
-		uint64_t seed = from + runs;
-
-		if (run_seed(seed, false, &total))
-			continue;
-		bad++;
-		printf("  replay: %s --seed %llu\n", argv[0], (unsigned long long)seed);
-	}
-	printf("%llu runs, %llu wrong: %llu operations right, %llu errors as expected, %llu "
-	       "datagrams, "
-	       "%llu lost, %llu sent again, %.0f s\n",
-	       (unsigned long long)runs, (unsigned long long)bad,
-	       (unsigned long long)total.operations, (unsigned long long)total.failures,
-	       (unsigned long long)total.datagrams, (unsigned long long)total.lost,
-	       (unsigned long long)total.sent_again, now_s() - start);
-	return bad > 0;
+	if (argc == 3 && strcmp(argv[1], "--sites") == 0)
+		return run_seed(scenario_sites, strtoull(argv[2], NULL, 10), true, &total) ? 0 : 1;
+	if (argc == 4 && strcmp(argv[1], "--sites") == 0)
+		return run_seeds(scenario_sites, argv[0], "--sites", argv[2], argv[3]) ? 0 : 1;
+	if (argc == 3)
+		return run_seeds(scenario_make, argv[0], "--seed", argv[1], argv[2]) ? 0 : 1;
+	return usage(argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2);
 }

@@ -60,8 +60,11 @@ static void job_build(struct world *world, uint32_t index)
 	job->silence_us = job->stall_us = UINT64_MAX;
 	for (uint32_t i = 0; i < spec->fault_count; i++)
 		job->faults[i].spec = &spec->faults[i];
+	job->sites = calloc(spec->world, sizeof(*job->sites));
+	for (uint32_t rank = 0; rank < spec->world; rank++)
+		job->sites[rank] = world->spec->workers[spec->first_worker + rank].home;
 	for (uint32_t op = 0; op < spec->op_count; op++)
-		job->references[op] = data_reference_make(&spec->ops[op], spec->world);
+		job->references[op] = data_reference_make(&spec->ops[op], spec->world, job->sites);
 	for (uint32_t rank = 0; rank < spec->world; rank++) {
 		const struct worker_spec *worker = &world->spec->workers[spec->first_worker + rank];
 
@@ -107,9 +110,11 @@ static void tear_down(struct world *world)
 	members_close(world);
 	for (uint32_t i = 0; i < world->spec->worker_count; i++)
 		worker_close(&world->workers[i]);
-	for (uint32_t j = 0; j < world->spec->job_count; j++)
+	for (uint32_t j = 0; j < world->spec->job_count; j++) {
 		for (uint32_t op = 0; op < world->spec->jobs[j].op_count; op++)
 			data_reference_free(world->jobs[j].references[op]);
+		free(world->jobs[j].sites);
+	}
 	bitmap_pool_close(world->pool);
 	simnet_close(world->net);
 	for (uint32_t i = 1; i <= world->peer_count; i++)

@@ -15,7 +15,7 @@
 #include "tests/sim/reference.h"
 #include "tests/sim/simnet.h"
 
-#define WORLD_AGGREGATORS_MAX 4
+#define WORLD_AGGREGATORS_MAX 5
 #define WORLD_JOBS_MAX 4
 #define WORLD_OPS_MAX 12
 #define WORLD_FAULTS_MAX 2
@@ -110,6 +110,7 @@ struct worker_spec {
 	uint64_t pause_us;  /* for up to so long */
 	uint64_t silence_us, stall_us;
 	uint64_t clock_us; /* of its host, when the world begins */
+	uint32_t home;     /* where there are sites: the only aggregator that it lists */
 	struct cpu_spec cpu;
 };
 
@@ -170,6 +171,8 @@ struct world_spec {
 	const char *class_name;
 	uint32_t aggregator_count;
 	struct aggregator_spec aggregators[WORLD_AGGREGATORS_MAX];
+	uint32_t
+		site_count; /* aggregators 1 and up are sites of the first; 0: workers list all aggregators */
 	uint32_t worker_count;
 	struct worker_spec *workers; /* [worker_count] */
 	uint32_t job_count;

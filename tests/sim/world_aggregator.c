@@ -42,6 +42,7 @@ static int port_attach(void *context, const struct jobs_channel *channel)
 			continue;
 		a->ports[i] = calloc(1, sizeof(*a->ports[i]));
 		a->ports[i]->info = *channel;
+		a->ports[i]->serial = ++a->world->ports;
 		kernel_attach(a, a->ports[i]);
 		return 0;
 	}
@@ -88,6 +89,7 @@ static void port_detach(void *context, uint16_t id)
 		stats_keep(a, port->channel);
 		measure_channel(a, port);
 	}
+	relay_end(a, port);
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
 		if (a->ports[i] == port)
 			port_free(a, i);
@@ -187,6 +189,8 @@ static void jobs_begin(struct sim_aggregator *a)
 		.log = port_log,
 	};
 
+	if (a->sited)
+		site_begin(a, &config, &ports);
 	if (jobs_open(&config, &ports, &a->jobs) != 0)
 		abort();
 }
@@ -198,6 +202,7 @@ void aggregator_open(struct world *world, uint32_t index)
 	a->world = world;
 	a->spec = &world->spec->aggregators[index];
 	a->node = index;
+	a->sited = index >= 1 && index <= world->spec->site_count;
 	a->thread.rcvbuf = a->spec->rcvbuf;
 	a->thread.cpu = a->spec->cpu;
 	jobs_begin(a);
@@ -214,6 +219,7 @@ void aggregator_close(struct sim_aggregator *aggregator)
 		           totals.bytes);
 	jobs_end(aggregator->jobs, "the simulation is over");
 	jobs_close(aggregator->jobs);
+	site_die(aggregator, false);
 }
 
 uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node,
@@ -246,6 +252,7 @@ void aggregator_kill(struct sim_aggregator *aggregator, bool resets)
 	struct world *world = aggregator->world;
 
 	aggregator->dead = true;
+	site_die(aggregator, resets);
 	for (uint32_t i = 1; i <= world->peer_count; i++) {
 		struct sim_peer *peer = world->peers[i];
 
@@ -295,12 +302,16 @@ static void aggregator_take(struct sim_aggregator *a, struct sim_event *event)
 	if (event->kind == SIM_TIMER) {
 		if (event->channel == TIMER_TICK)
 			tick(a);
+		else if (event->channel == TIMER_WAKE)
+			site_turn(a);
 		else if (!thread_busy(a->world, &a->thread, event))
 			packets_drain(a);
 		return;
 	}
 	peer = a->world->peers[event->connection];
-	if (peer->peer == NULL)
+	if (peer->aggregator != a)
+		site_line(a, event);
+	if (peer->aggregator != a || peer->peer == NULL)
 		return;
 	if (event->kind == SIM_LINE)
 		jobs_line(a->jobs, peer->peer, (const char *)event->data, now_us);

@@ -171,9 +171,9 @@ static void way_change(struct world *world, struct sim_fault *fault, uint32_t no
 static void worker_dies(struct sim_worker *w, bool resets)
 {
 	w->dead = true;
-	for (uint32_t i = 0; resets && i < w->world->spec->aggregator_count; i++)
+	for (uint32_t i = 0; resets && i < links_of(w); i++)
 		if (w->connections[i] != 0)
-			simnet_gone(w->world->net, w->connections[i], w->node, i);
+			simnet_gone(w->world->net, w->connections[i], w->node, aggregator_of(w, i));
 }
 
 /*
@@ -410,6 +410,39 @@ static bool blamed(const struct sim_fault *fault, const struct sim_worker *w, ui
 	return strstr(error, name) != NULL && strstr(error, rule->text) != NULL;
 }
 
+/* Does the job depend on this aggregator, or is it a site of which it has no worker? */
+static bool is_used(const struct sim_job *job, uint32_t aggregator)
+{
+	for (uint32_t rank = 0; rank < job->spec->world; rank++)
+		if (job->sites[rank] == aggregator)
+			return true;
+	return aggregator == 0 || job->workers->world->spec->site_count == 0;
+}
+
+/*
+ * Where there are sites, an aggregator's end is its own to its workers. Of a site others know its workers alone, and the
+ * workers of a site hear of the parent by the site.
+ */
+static bool site_blamed(const struct sim_fault *fault, const struct sim_worker *w, int status)
+{
+	const struct sim_job *job = &w->world->jobs[w->job];
+	const struct rule *rule = &rules[fault->spec->kind];
+	const bool dies = fault->spec->kind == FAULT_AGGREGATOR;
+	const char *error = session_error(w->session);
+	uint32_t who = fault->spec->who;
+	char name[32];
+
+	snprintf(name, sizeof(name), who == 0 && w->spec->home != 0 ? "parent agg%u" : "agg%u",
+	         who);
+	if (dies && (who == 0 || w->spec->home == who))
+		return status == WINNOW_ERR_LOST && strstr(error, name) != NULL;
+	for (uint32_t rank = 0; rank < job->spec->world; rank++)
+		if ((job->sites[rank] == who || who == 0) && rank_told(error, rank))
+			return status == WINNOW_ERR_MEMBERS &&
+			       strstr(error, dies ? " is lost: connection" : rule->text) != NULL;
+	return false;
+}
+
 bool fault_explains(const struct sim_worker *w, uint32_t op)
 {
 	const struct sim_job *job = &w->world->jobs[w->job];
@@ -418,9 +451,13 @@ bool fault_explains(const struct sim_worker *w, uint32_t op)
 	for (uint32_t i = 0; i < job->spec->fault_count; i++) {
 		const struct rule *rule = &rules[job->spec->faults[i].kind];
 
-		if (job->spec->faults[i].for_us == 0 &&
-		    (status == rule->status || status == rule->other_status) &&
-		    blamed(&job->faults[i], w, op))
+		if (w->world->spec->site_count > 0 && !rule->of_worker) {
+			if (job->spec->faults[i].for_us == 0 &&
+			    site_blamed(&job->faults[i], w, status))
+				return true;
+		} else if (job->spec->faults[i].for_us == 0 &&
+		           (status == rule->status || status == rule->other_status) &&
+		           blamed(&job->faults[i], w, op))
 			return true;
 	}
 	return false;
@@ -465,6 +502,8 @@ static bool must_end(const struct sim_job *job, const struct sim_fault *fault)
 
 	if (fault->struck_us == 0 || fault->spec->for_us > 0 ||
 	    fault->spec->kind == FAULT_MISMATCH || rules[fault->spec->kind].status == 0)
+		return false;
+	if (!rules[fault->spec->kind].of_worker && !is_used(job, fault->spec->who))
 		return false;
 	if (is_lossy(fault->spec->kind))
 		return !job->workers->world->spec->private_network;

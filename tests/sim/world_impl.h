@@ -5,6 +5,7 @@
  * world.c             builds a world, hands out its events, knows when all is over
  * world_aggregator.c  an aggregator's shell: what control.c does
  * world_packets.c     its datagrams: what data_packets.c does
+ * world_site.c        a site's links to its parent, and its datagrams there: what parent.c and data_above.c do
  * world_kernel.c      the XDP program before it
  * world_worker.c      a worker's shell: what comm_loop.c does, and what it submits
  * world_rows.c        operations whose tensors have parts, or are given as lists
@@ -19,7 +20,7 @@
 #ifndef TESTS_SIM_WORLD_IMPL_H
 #define TESTS_SIM_WORLD_IMPL_H
 
-#include "aggregator/jobs/jobs.h"
+#include "aggregator/data.h"
 #include "aggregator/jobs/knocks.h"
 #include "client/worker/rows.h"
 #include "client/worker/session.h"
@@ -65,7 +66,13 @@ struct sim_port {
 	uint64_t probe_us;         /* when the last PROBE went out */
 	struct fast_channel *fast; /* NULL: no kernel before this one */
 	struct fast_slot *fast_slots;
+	struct data_above above; /* relay is NULL: no parent */
+	uint32_t serial;         /* no other port of the world has it */
+	uint32_t serial_above;   /* that of the parent's port */
+	bool refused;            /* the parent has refused an operation, and jobs.c knows */
 };
+
+struct sim_upward; /* a site's link to its parent, for one worker */
 
 struct sim_aggregator {
 	struct world *world;
@@ -80,6 +87,11 @@ struct sim_aggregator {
 	struct channel_stats stats; /* of channels that are no more */
 	uint64_t received, pulled;  /* by channels, as the shell has seen it */
 	uint64_t strange; /* datagrams that came from elsewhere than their worker knocked from */
+	bool sited;
+	char site[16];              /* its name */
+	struct sim_upward *upwards; /* a list */
+	uint64_t wake_us;           /* a site's: TIMER_WAKE */
+	struct stream_stats above;  /* of a site's streams that are no more */
 };
 
 /* Returns the port of this channel id, or NULL. */
@@ -122,7 +134,7 @@ struct sim_worker {
 	uint32_t node, job, rank;
 	bool begun, dead, left;
 	bool group_known[WORLD_AGGREGATORS_MAX];
-	uint32_t connections[WORLD_AGGREGATORS_MAX]; /* 0: none yet */
+	uint32_t connections[WORLD_AGGREGATORS_MAX]; /* by link; 0: none yet */
 	struct sim_thread thread;
 	uint64_t wake_us;
 	struct session *session;
@@ -148,6 +160,7 @@ struct sim_fault {
 struct sim_job {
 	const struct job_spec *spec;
 	struct sim_worker *workers; /* [spec->world] */
+	uint32_t *sites;            /* [spec->world] each worker's, from 1; 0: none */
 	struct data_reference *references[WORLD_OPS_MAX];
 	bool started;
 	uint64_t silence_us, stall_us; /* the shortest of its workers */
@@ -187,6 +200,7 @@ struct world {
 	uint64_t first_us, last_us;  /* operations: the first one's start, the last one's end */
 	uint8_t *flat, *scratch;     /* [WIRE_PAYLOAD_MAX] */
 	struct sim_members *members; /* NULL: there are none */
+	uint32_t ports;              /* there have been so many */
 	bool failed;
 };
 
@@ -304,6 +318,18 @@ void aggregator_revive(struct sim_aggregator *aggregator);
 void packets_take(struct sim_aggregator *a, struct sim_event *event); /* a datagram has come */
 void packets_drain(struct sim_aggregator *a); /* what channels have to say is sent */
 
+/* world_site.c. All of it is for sites alone. */
+void site_begin(struct sim_aggregator *a, struct jobs_config *config, struct jobs_ports *ports);
+void site_die(struct sim_aggregator *a, bool resets);
+void site_line(struct sim_aggregator *a,
+               const struct sim_event *event); /* or the end of a connection */
+void site_turn(struct sim_aggregator *a);      /* at TIMER_WAKE */
+void site_wake_at(struct sim_aggregator *a, uint64_t due_us);
+/* True: the datagram comes from the parent. */
+bool site_datagram(struct sim_aggregator *a, struct sim_event *event);
+void relay_drain(struct sim_aggregator *a, struct sim_port *port);
+void relay_end(struct sim_aggregator *a, struct sim_port *port);
+
 /* world_kernel.c */
 const char *kernel_share(void *context, const struct jobs_channel *channel,
                          struct channel_config *config);
@@ -330,6 +356,22 @@ uint64_t gpu_due_us(struct sim_worker *w);
 static inline const struct job_spec *job_of(const struct sim_worker *w)
 {
 	return w->world->jobs[w->job].spec;
+}
+
+/* Which aggregators it lists, by link; and the link to a node. */
+static inline uint32_t links_of(const struct sim_worker *w)
+{
+	return w->world->spec->site_count > 0 ? 1 : w->world->spec->aggregator_count;
+}
+
+static inline uint32_t aggregator_of(const struct sim_worker *w, uint32_t link)
+{
+	return w->world->spec->site_count > 0 ? w->spec->home : link;
+}
+
+static inline uint32_t link_to(const struct sim_worker *w, uint32_t node)
+{
+	return w->world->spec->site_count > 0 ? 0 : node;
 }
 
 void op_over(struct sim_op *op); /* it is done, and its tensors are the caller's again */

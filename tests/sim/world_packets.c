@@ -61,6 +61,17 @@ static void send_one(struct sim_aggregator *a, const struct sim_port *port, uint
 		               bytes);
 }
 
+/* Several workers of one site have its node, and what goes to all goes there once. */
+static void check_once(const struct sim_aggregator *a, const struct sim_port *port, uint32_t rank)
+{
+	const struct world_spec *spec = a->world->spec;
+
+	for (uint32_t other = 0; other < rank && spec->site_count > 0; other++)
+		if (port->address[other] != 0 && port->node[other] == port->node[rank])
+			world_fail(a->world, "rank %u and %u get the same by one line", other,
+			           rank);
+}
+
 /*
  * To one worker; or to all: once to the group, once each to the rest. What one worker alone receives goes to
  * it first, and its head to all others.
@@ -87,8 +98,11 @@ static void fan_out(struct sim_aggregator *a, const struct sim_port *port, struc
 	if (count > 0 && waits_for_room(a))
 		simnet_send(a->world->net, a->node, group, count, data, bytes);
 	for (uint16_t rank = 0; rank < port->info.worker_count; rank++)
-		if (!port->multicast[rank] && rank != out->receiver)
+		if (!port->multicast[rank] && rank != out->receiver &&
+		    !channel_is_mute(port->channel, rank) && port->address[rank] != 0) {
+			check_once(a, port, rank);
 			send_one(a, port, rank, data, bytes);
+		}
 }
 
 static void drain(struct sim_aggregator *a, struct sim_port *port)
@@ -97,6 +111,8 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 	uint64_t pulled = a->pulled;
 
 	port->dirty = false;
+	if (port->above.relay != NULL)
+		relay_work(port->above.relay, simnet_now(a->world->net));
 	while (channel_pull(port->channel, simnet_now(a->world->net), &out)) {
 		port_seal(port, &out);
 		packet_flatten(&out, a->world->flat);
@@ -106,8 +122,10 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 		port->base_known = true;
 		fan_out(a, port, &out, a->world->flat);
 	}
-	if (a->pulled != pulled) /* it is as it was when that was last looked at */
+	if (a->pulled != pulled ||
+	    port->above.relay != NULL) /* else it is as it was when that was last looked at */
 		channel_check(port->channel);
+	relay_drain(a, port);
 }
 
 void packets_drain(struct sim_aggregator *a)
@@ -222,6 +240,8 @@ void packets_take(struct sim_aggregator *a, struct sim_event *event)
 	struct packet packet;
 	struct status status;
 
+	if (a->sited && site_datagram(a, event))
+		return;
 	if (packet_parse(event->data, event->bytes, false, &packet) != WIRE_DROP_NONE)
 		return;
 	port = port_named(a, packet.channel);

@@ -39,13 +39,14 @@ static uint64_t clock_of(const struct sim_worker *w)
 
 static void session_begin(struct sim_worker *w)
 {
-	static const char *const names[WORLD_AGGREGATORS_MAX] = {"agg0", "agg1", "agg2", "agg3"};
+	static const char *const names[WORLD_AGGREGATORS_MAX] = {"agg0", "agg1", "agg2", "agg3",
+	                                                         "agg4"};
 	const struct world_spec *spec = w->world->spec;
 	struct link_config links[WORLD_AGGREGATORS_MAX];
 	struct session_config config = {
 		.links = links,
-		.names = names,
-		.link_count = spec->aggregator_count,
+		.names = names + aggregator_of(w, 0),
+		.link_count = links_of(w),
 		.pool = w->world->pool,
 		.bitmap = w->world->engine,
 		/* Nothing may end there but for the reasons that the judge knows. */
@@ -57,7 +58,7 @@ static void session_begin(struct sim_worker *w)
 
 	snprintf(job, sizeof(job), "job%u", w->job);
 	snprintf(host, sizeof(host), "host%u", w->node);
-	for (uint32_t i = 0; i < spec->aggregator_count; i++) {
+	for (uint32_t i = 0; i < links_of(w); i++) {
 		links[i] = (struct link_config){
 			.job = job,
 			.host = host,
@@ -81,11 +82,11 @@ static void connect_all(struct sim_worker *w)
 	char job[16];
 
 	snprintf(job, sizeof(job), "job%u", w->job);
-	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
+	for (uint32_t i = 0; i < links_of(w); i++) {
 		struct link *link = session_link(w->session, i);
+		struct sim_aggregator *a = &w->world->aggregators[aggregator_of(w, i)];
 
-		w->connections[i] =
-			aggregator_connect(&w->world->aggregators[i], w->node, job, link);
+		w->connections[i] = aggregator_connect(a, w->node, job, link);
 		link_connected(link, clock_of(w));
 	}
 }
@@ -275,12 +276,13 @@ static void leave_when_done(struct sim_worker *w)
 
 static void lines_out(struct sim_worker *w)
 {
-	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
+	for (uint32_t i = 0; i < links_of(w); i++) {
+		const uint32_t to = aggregator_of(w, i);
 		char *line;
 
 		while ((line = session_take_line(w->session, i, clock_of(w))) != NULL) {
-			if (!w->world->aggregators[i].dead)
-				simnet_line(w->world->net, w->connections[i], w->node, i, line);
+			if (!w->world->aggregators[to].dead)
+				simnet_line(w->world->net, w->connections[i], w->node, to, line);
 			free(line);
 		}
 	}
@@ -288,9 +290,9 @@ static void lines_out(struct sim_worker *w)
 
 static void groups_join(struct sim_worker *w)
 {
-	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++)
+	for (uint32_t i = 0; i < links_of(w); i++)
 		if (has_group(session_link(w->session, i)))
-			w->group_known[i] = true;
+			w->group_known[aggregator_of(w, i)] = true;
 }
 
 /* What streams send and receive: KNOCKs and their answers are the links'. */
@@ -311,12 +313,14 @@ static bool datagrams_out(struct sim_worker *w)
 	struct simnet *net = w->world->net;
 	uint64_t now_us = simnet_now(net);
 
-	for (uint32_t i = 0; i < w->world->spec->aggregator_count; i++) {
+	for (uint32_t i = 0; i < links_of(w); i++) {
+		const uint32_t to = aggregator_of(w, i);
+
 		while (simnet_ready_us(net, w->node) <= now_us &&
 		       session_pull(w->session, i, clock_of(w), &out)) {
 			packet_flatten(&out, w->world->flat);
 			count(w->world->flat, out.bytes, &w->sent, &w->sent_bytes);
-			simnet_send(net, w->node, &i, 1, w->world->flat, out.bytes);
+			simnet_send(net, w->node, &to, 1, w->world->flat, out.bytes);
 		}
 	}
 	return simnet_ready_us(net, w->node) <= now_us;
@@ -390,7 +394,7 @@ static void hear(struct sim_worker *w, const struct sim_event *event)
 {
 	uint64_t came_us = event->came_us != 0 ? event->came_us + w->spec->clock_us : 0;
 
-	session_datagram(w->session, event->from,
+	session_datagram(w->session, link_to(w, event->from),
 	                 &(struct arrival){.data = event->data,
 	                                   .bytes = event->bytes,
 	                                   .came_us = came_us,
@@ -456,11 +460,12 @@ void worker_event(struct sim_worker *w, struct sim_event *event)
 		datagram(w, event);
 		break;
 	case SIM_LINE:
-		session_line(w->session, event->from, (const char *)event->data, clock_of(w));
+		session_line(w->session, link_to(w, event->from), (const char *)event->data,
+		             clock_of(w));
 		worker_run(w);
 		break;
 	case SIM_GONE:
-		session_gone(w->session, event->from, "connection reset");
+		session_gone(w->session, link_to(w, event->from), "connection reset");
 		worker_run(w);
 		break;
 	case SIM_TIMER:

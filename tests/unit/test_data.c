@@ -61,6 +61,28 @@ STARTED_TEST(writable_but_full, all)
 	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
 }
 
+/* What goes to all goes once to a site, though each of its workers has knocked from there. */
+WORLD_TEST(mute)
+{
+	const uint64_t mute[] = {1 << 1 | 1 << 3};
+	struct channel_config config = channel_usual(ID);
+	struct net *net = nets[0];
+
+	config.mute = mute;
+	attach(w, &config);
+	knock_all(net, ID, config.payload);
+	start(w, &config, none);
+	forget_sent(net);
+	operation(net, BLOCKS);
+	await(net, count_sent(net, WIRE_RESULT, WORKER_IP(2)) == BLOCKS);
+	assert_int_equal(count_sent(net, WIRE_PLAN, WORKER_IP(0)), 1);
+	assert_int_equal(count_sent(net, WIRE_RESULT, WORKER_IP(0)), BLOCKS);
+	for (uint16_t rank = 1; rank < WORKERS; rank += 2)
+		assert_int_equal(count_sent(net, WIRE_PLAN, WORKER_IP(rank)) +
+		                         count_sent(net, WIRE_RESULT, WORKER_IP(rank)),
+		                 0);
+}
+
 /* ---- seals ---- */
 
 /* Memory that ends where none is: one that is read beyond its end ends the test. */
