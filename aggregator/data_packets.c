@@ -156,8 +156,8 @@ static void send_batch(struct data_thread *t, const struct outlet *outlet, uint3
 	if (outlet->some_multicast)
 		t->burst.to[to_count++] = group_of(outlet);
 	for (uint32_t rank = 0; rank < outlet->info.worker_count && !outlet->all_multicast; rank++)
-		if (!outlet->workers[rank].multicast && rank != receiver &&
-		    outlet->workers[rank].path.to.port != 0)
+		if (!outlet->workers[rank].multicast && !outlet->workers[rank].mute &&
+		    rank != receiver && outlet->workers[rank].path.to.port != 0)
 			t->burst.to[to_count++] = outlet->workers[rank].path;
 	/* The channel has counted each packet once, whole. */
 	more = receiver != WIRE_EVERYONE || to_count == 0 ? to_count : to_count - 1;

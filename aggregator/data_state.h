@@ -31,7 +31,8 @@ struct outlet {
 	struct jobs_channel info;
 	struct channel *channel; /* NULL before START. */
 	bool dirty;              /* It may have something to send. */
-	bool some_multicast, all_multicast;
+	bool some_multicast;
+	bool all_multicast; /* Of those that are not mute. */
 	struct {
 		uint32_t bytes;
 		uint64_t sent_us;
@@ -44,6 +45,7 @@ struct outlet {
 	struct outlet_worker {
 		struct net_path path; /* Port 0 until it is known. */
 		bool multicast;
+		bool mute; /* Another worker of its site receives for it. */
 		struct knocker knocker;
 	} workers[]; /* [worker_count] */
 };

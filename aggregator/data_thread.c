@@ -69,7 +69,9 @@ static bool order_start(struct data_thread *t, struct order *order)
 	for (uint32_t rank = 0; rank < outlet->info.worker_count; rank++) {
 		outlet->workers[rank].multicast = order->multicast[rank];
 		outlet->some_multicast = outlet->some_multicast || order->multicast[rank];
-		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
+		outlet->workers[rank].mute = !channel_speaks(order->channel, rank);
+		outlet->all_multicast = outlet->all_multicast &&
+		                        (order->multicast[rank] || outlet->workers[rank].mute);
 		outlet_address_tell(outlet, rank);
 	}
 	return true;

@@ -42,8 +42,8 @@ struct channel_config {
 	uint64_t stall_us;       /* How long an operation may wait for a worker. */
 	bool to_group;           /* One packet to the group reaches all workers. */
 	/*
-	 * [(worker_count + 63) / 64] bits of workers that send nothing here, because their sums come with another
-	 * worker's; copied. NULL: there are none.
+	 * [(worker_count + 63) / 64] bits of workers that neither send nor receive here, because another worker of
+	 * their site does so for all of them; copied. NULL: there are none.
 	 */
 	const uint64_t *mute;
 	/* A parent plans, and adds up what its sites add up: see channel_parent.c. */
@@ -152,6 +152,9 @@ struct channel_waits {
 void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);
 
 uint32_t channel_payload(const struct channel *channel);
+
+/* channel_speaks - tells whether a worker sends and receives here itself: it is not mute. */
+bool channel_speaks(const struct channel *channel, uint32_t rank);
 
 /*
  * ---- the channel of a site ----

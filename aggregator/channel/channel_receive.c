@@ -314,6 +314,11 @@ uint32_t channel_payload(const struct channel *channel)
 	return channel->config.payload;
 }
 
+bool channel_speaks(const struct channel *channel, uint32_t rank)
+{
+	return !is_mute(channel, rank);
+}
+
 uint64_t channel_edge(const struct channel *channel)
 {
 	return base_edge(channel);

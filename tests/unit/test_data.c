@@ -61,6 +61,29 @@ STARTED_TEST(writable_but_full, all)
 	assert_in_range(after - before, 2, 20000); /* 500 ms of system calls alone are 500,000 */
 }
 
+/* One worker of a site receives for all of them, though all have knocked. */
+static struct world *started_muted(void)
+{
+	static const uint64_t mute[] = {0xa};
+	struct channel_config config = channel_usual(ID);
+
+	config.mute = mute;
+	return started(&config, none);
+}
+
+WORLD_TEST_OF(mute, started_muted())
+{
+	struct net *net = nets[0];
+	struct datagram *list[] = {announce_of(ID, 0, 1, BLOCK_ELEMS),
+	                           announce_of(ID, 2, 1, BLOCK_ELEMS)};
+
+	deliver(net, list, 2);
+	await(net, count_sent(net, WIRE_PLAN, WORKER_IP(2)) > 0);
+	locked(net, assert_int_equal(net->sent_count, 2));
+	assert_int_equal(count_sent(net, WIRE_PLAN, WORKER_IP(0)), 1);
+	assert_int_equal(count_sent(net, WIRE_PLAN, WORKER_IP(2)), 1);
+}
+
 /* ---- seals ---- */
 
 /* Memory that ends where none is: one that is read beyond its end ends the test. */
