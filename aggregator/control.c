@@ -406,6 +406,8 @@ static int serve_http(struct control *control, struct why *why)
 		.threads = config->jobs.threads,
 		.rcvbuf_bytes = config->jobs.rcvbuf_bytes / 2,
 		.bytes_from = config->bytes_from,
+		.parent = config->parent_text,
+		.site = config->site,
 		.start_us = loop_us(),
 		.epoch_us = config->jobs.epoch_us,
 	};

@@ -31,7 +31,8 @@ struct outlet {
 	struct jobs_channel info;
 	struct channel *channel; /* NULL before START. */
 	bool dirty;              /* It may have something to send. */
-	bool some_multicast, all_multicast;
+	bool some_multicast;
+	bool all_multicast; /* Of those that are not mute. */
 	struct {
 		uint32_t bytes;
 		uint64_t sent_us;

@@ -70,7 +70,8 @@ static bool order_start(struct data_thread *t, struct order *order)
 		outlet->workers[rank].multicast = order->multicast[rank];
 		outlet->workers[rank].mute = channel_is_mute(order->channel, rank);
 		outlet->some_multicast = outlet->some_multicast || order->multicast[rank];
-		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
+		outlet->all_multicast = outlet->all_multicast &&
+		                        (order->multicast[rank] || outlet->workers[rank].mute);
 		outlet_address_tell(outlet, rank);
 	}
 	return true;

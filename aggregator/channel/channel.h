@@ -42,8 +42,8 @@ struct channel_config {
 	uint64_t stall_us;       /* How long an operation may wait for a worker. */
 	bool to_group;           /* One packet to the group reaches all workers. */
 	/*
-	 * [(worker_count + 63) / 64] bits of workers that send nothing here, because their sums come with another
-	 * worker's; copied. NULL: there are none.
+	 * [(worker_count + 63) / 64] bits of workers that neither send nor receive here, because another worker of
+	 * their site does so for all of them; copied. NULL: there are none.
 	 */
 	const uint64_t *mute;
 	/* [worker_count], who gets the RESULTs that a worker is to receive; NULL: itself. Outlives the channel. */
@@ -154,7 +154,8 @@ struct channel_waits {
 void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);
 
 uint32_t channel_payload(const struct channel *channel);
-/* Whether this worker is mute: what goes to all reaches it with what another worker gets. */
+
+/* channel_is_mute - what goes to all does not go to this worker: see struct channel_config. */
 bool channel_is_mute(const struct channel *channel, uint32_t rank);
 
 /*
