@@ -336,6 +336,51 @@ TEST(look)
 	assert_in_range(pace.cc.window, 4, 6); /* as usual */
 }
 
+/* A window that comes after TCP: the least way it knows is 13 ms of TCP's queue. At a loss the queue takes 26 ms. */
+static void contended_first(void)
+{
+	now_us = 1000;
+	pace_begin(64, 64);
+	round_of(13000);
+	for (int i = 0; i < 100 && pace.cc.algorithm == &cc_swift; i++)
+		round_of(20000);
+	round_of(26000);
+	assert_true(pace.cc.algorithm == &cc_reno);
+	assert_int_equal(pace.cc.window, 64);
+}
+
+/* TCP's losses do not empty the queue, though it has never been shorter. A quarter of the longest way does. */
+TEST(contended_first_bottom)
+{
+	contended_first();
+	round_of(13000);
+	assert_true(pace.cc.algorithm == &cc_reno);
+	round_of(6501);
+	assert_true(pace.cc.algorithm == &cc_reno);
+	round_of(6500);
+	assert_true(pace.cc.algorithm == &cc_swift);
+}
+
+/* Room that a look makes tells of TCP where the way becomes shorter than ever; else the queue is gone. */
+TEST(look_first)
+{
+	static const struct {
+		uint64_t way_us;
+		bool is_swift;
+	} looks[] = {{12700, false}, {12800, true}, {13200, true}, {13201, false}};
+
+	for (size_t i = 0; i < sizeof(looks) / sizeof(looks[0]); i++) {
+		contended_first();
+		while (pace.cc.mode.probing == 0)
+			round_of(20000);
+		round_of(20000);
+		round_of(20000);
+		assert_int_equal(pace.cc.mode.probing, 1);
+		round_of(looks[i].way_us);
+		assert_int_equal(pace.cc.algorithm == &cc_swift, looks[i].is_swift);
+	}
+}
+
 /* The least limit there is: a queue must be long in two rounds, and ends doubling before. */
 TEST(contended_at_least)
 {
