@@ -52,6 +52,7 @@ struct cc_mode {
 	uint64_t least_us;   /* The shortest queue since then. */
 	uint64_t seen_us;    /* The time at which it was seen. */
 	uint32_t probing;    /* The rounds that are left of the probe. */
+	bool slow;           /* Reno's slow start. */
 };
 
 struct cc {

@@ -33,8 +33,9 @@ static void mode_swift(struct cc *cc)
 static void mode_reno(struct cc *cc, uint64_t queued_us, uint64_t now_us)
 {
 	cc_window_set(cc, cc->mode.parts);
+	cc->mode = (struct cc_mode){
+		.least_us = queued_us, .seen_us = now_us, .slow = cc->algorithm == &cc_swift};
 	cc->algorithm = &cc_reno;
-	cc->mode = (struct cc_mode){.least_us = queued_us, .seen_us = now_us};
 	cc->recovering = false;
 }
 
