@@ -72,30 +72,6 @@ static struct link *link_at_door(void)
 	return link;
 }
 
-/* What was under way when its membership ended is nothing new; what ends the job does. */
-TEST(door)
-{
-	static const struct control_message late[] = {
-		{.kind = CONTROL_START, .payload = 1472, .window = 32, .window_start = 8},
-		{.kind = CONTROL_LEFT, .rank = 2},
-		{.kind = CONTROL_FAILED, .rank = 2, .code = "lost"}};
-	struct link *link = link_at_door();
-
-	for (size_t i = 0; i < sizeof(late) / sizeof(late[0]); i++) {
-		say(link, &late[i]);
-		assert_int_equal(link->state, LINK_JOINING);
-		assert_true(*link->left == '\0' && link_stands(link));
-	}
-	say(link, &next);
-	assert_string_equal(link_next(link)->next, next.next);
-	assert_false(link_again(link)); /* the decider takes it by this one alone */
-	link_close(link);
-	link = link_at_door();
-	say(link, &(struct control_message){.kind = CONTROL_FAILED, .code = "aborted"});
-	assert_true(link_ended(link) && !link_stands(link) && !link_again(link));
-	link_close(link);
-}
-
 /* Its connection ends, or is silent: it makes another one, and says the same by that. */
 LINK_TEST(door_again, link_at_door())
 {
