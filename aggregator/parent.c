@@ -393,7 +393,8 @@ static void doing_note(struct upward *up)
 	if (up->peer == NULL)
 		return;
 	doing = jobs_peer_doing(up->peer);
-	if (up->link->state == LINK_RUNNING) /* before that nothing is called, and all are awaited */
+	if (up->link->state ==
+	    LINK_RUNNING) /* before that nothing is called, and all are awaited */
 		link_doing(up->link, doing.open, doing.tag);
 	link_says(up->link, doing.says);
 	if (up->relay_count == 0)
@@ -460,8 +461,8 @@ static void turns(uv_timer_t *timer)
 		if (!uv_is_closing((uv_handle_t *)&up->tcp))
 			turn(up);
 	}
-	LIST_FOREACH(up, &parent->all, place)
-	sooner(&due_us, link_deadline(up->link));
+	for (up = LIST_FIRST(&parent->all); up != NULL; up = LIST_NEXT(up, place))
+		sooner(&due_us, link_deadline(up->link));
 	now_us = loop_us();
 	uv_timer_start(timer, turns, due_us > now_us + 1000 ? (due_us - now_us) / 1000 : 1, 0);
 }
@@ -473,8 +474,7 @@ void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes)
 
 	if (packet_parse(data, bytes, true, &head) != WIRE_DROP_NONE)
 		return;
-	LIST_FOREACH(up, &parent->all, place)
-	{
+	for (up = LIST_FIRST(&parent->all); up != NULL; up = LIST_NEXT(up, place)) {
 		struct packet packet = head;
 		uint32_t channel;
 
@@ -496,9 +496,9 @@ static struct upward *upward_of(const struct parent *parent, const struct jobs_p
 {
 	struct upward *up;
 
-	LIST_FOREACH(up, &parent->all, place)
-	if (up->peer == peer)
-		return up;
+	for (up = LIST_FIRST(&parent->all); up != NULL; up = LIST_NEXT(up, place))
+		if (up->peer == peer)
+			return up;
 	return NULL;
 }
 

@@ -155,7 +155,7 @@ static void least_payload(struct job *job)
  */
 static struct net_ip busiest_address(const struct job *job)
 {
-	const struct net_ip *best = NULL;
+	struct net_ip best = {.scope = 0};
 	uint32_t best_count = 0;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
@@ -166,11 +166,11 @@ static struct net_ip busiest_address(const struct job *job)
 			count += job->members[other] != NULL &&
 			         net_ip_same(&job->members[other]->local, &peer->local);
 		if (count > best_count) {
-			best = &peer->local;
+			best = peer->local;
 			best_count = count;
 		}
 	}
-	return *best;
+	return best;
 }
 
 /* The group is of the family in which we send. */

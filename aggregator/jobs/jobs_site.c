@@ -63,10 +63,10 @@ const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct con
 
 	if (join->via == 0)
 		return NULL;
-	LIST_FOREACH(peer, &jobs->used, place)
-	if (peer->job != NULL && peer->via != 0 && peer->via != join->via &&
-	    strcmp(peer->worker.site, join->site) == 0)
-		return peer;
+	for (peer = LIST_FIRST(&jobs->used); peer != NULL; peer = LIST_NEXT(peer, place))
+		if (peer->job != NULL && peer->via != 0 && peer->via != join->via &&
+		    strcmp(peer->worker.site, join->site) == 0)
+			return peer;
 	return NULL;
 }
 

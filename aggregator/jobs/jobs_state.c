@@ -333,8 +333,8 @@ static void job_tell_parent(struct jobs *jobs, struct job *job, uint32_t rank, c
 		if (peer == NULL || peer->up.state == UP_NONE)
 			continue;
 		peer->up.state = UP_NONE;
-		jobs->ports.up_end(jobs->ports.up, peer,
-		                   i == rank ? JOBS_UP_ABORT : JOBS_UP_LINGER, code, text);
+		jobs->ports.up_end(jobs->ports.up, peer, i == rank ? JOBS_UP_ABORT : JOBS_UP_LINGER,
+		                   code, text);
 	}
 }
 

@@ -42,7 +42,7 @@ struct op {
 	uint8_t dtype, reduction, form;
 	bool scatter;
 	uint32_t count;
-	uint8_t *in[WORKERS], *out[WORKERS];
+	void *in[WORKERS], *out[WORKERS];
 };
 
 struct place {
@@ -292,7 +292,7 @@ static void fill(struct world *w, struct op *op, uint32_t rank, uint32_t percent
 	}
 }
 
-static double value_of(const struct op *op, const uint8_t *data, uint32_t i)
+static double value_of(const struct op *op, const void *data, uint32_t i)
 {
 	return op->dtype == DTYPE_F32 ? (double)((const float *)data)[i]
 	                              : (double)((const int32_t *)data)[i];
