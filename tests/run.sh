@@ -15,9 +15,9 @@
 #   never two of them at a time; then those of images, once these are built; then it helps the first lane;
 #   one lane runs what has a line "# waits" (in C " * waits"), which mostly waits and disturbs others little; then it helps
 #   the first lane, too;
-#   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
-#   so that they use only idle CPU time, first of them the images; in the end on all CPUs. It begins when those with
-#   "# long" have ended, which leave none.
+#   two lanes run at the lowest priority, so that they use only idle CPU time. One runs scripts with a line "# aside", which
+#   compute or compile. It begins when those with "# long" have ended, which leave none. The other one builds images at once, since
+#   tests wait for them; without images it begins when the lanes above have ended. Then both run what computes on one CPU.
 # Scripts with a line "# late" come last, one after the other.
 #
 # Without names, a test that failed beside others runs once more in the end, alone: a busy machine may have been its
@@ -277,14 +277,16 @@ start_lane() { # priority FIRST:END..
 start_lane 0 "0:$hosts"
 start_lane 0 "$hosts:$turn" "after:$waiting:$built" "$turn:$contained" "0:$hosts"
 start_lane 0 "$contained:$waiting" "0:$hosts"
-start_lane 19 "after:$hosts:$long" "$waiting:$late"
-aside=${lanes[3]}
+start_lane 19 "after:$hosts:$long" "$built:$late"
+if [ "$built" -gt "$waiting" ]; then
+	start_lane 19 "$waiting:$built" "$shared:$late"
+else
+	start_lane 19 "after:0:$waiting" "$shared:$late"
+fi
 await 0 "$waiting" "${lanes[@]:0:3}"
-# The machine has a CPU for others.
-start_lane 19 "$shared:$late"
 start_lane 0 "$late:$all"
 await "$late" "$all" "${lanes[5]}"
-await "$waiting" "$late" "$aside" "${lanes[4]}"
+await "$waiting" "$late" "${lanes[@]:3:2}"
 wait "${lanes[@]}" 2>/dev/null # those that are not known any more have ended
 run_again
 wait "${lanes[@]}" 2>/dev/null
