@@ -34,6 +34,10 @@ $(BUILD)/tests/e2e/members: $(call object,tests/e2e/members_worker tests/e2e/mem
 $(BUILD)/tests/e2e/%: $(BUILD)/tests/e2e/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcore.a $(daemon_libs) -o $@
 
+# What users link with is all it needs: test_sanitized.sh builds this for it once more.
+$(BUILD)/tests/e2e/pairs: $(BUILD)/tests/e2e/pairs.o $(call object,$(library) $(core))
+	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
+
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
 
