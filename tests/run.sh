@@ -263,7 +263,7 @@ fi
 [ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
 	name=$(basename "$test" .c)
-	add release "${name/_/-}" 600 tests/fuzz/run.sh 10 build/fuzz "${name#fuzz_}"
+	add release "${name/_/-}" 600 tests/fuzz/run.sh 5 build/fuzz "${name#fuzz_}"
 done
 late=${#names[@]}
 for test in "${scripts[@]}"; do
