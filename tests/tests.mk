@@ -55,11 +55,16 @@ $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
 $(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
 $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
 
+# What parses bytes, and what that needs: half of libcore.a, which takes long to compile for fuzzers.
+$(BUILD)/libparse.a: $(call object,$(core) $(frames) $(call sources_in,aggregator/channel $(addprefix client/,worker trace cli/status)) \
+	$(addprefix client/cli/,cli table tune/trace_read))
+	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
+
 # libFuzzer's main() is in clang's runtime: tests/fuzz/run.sh builds this goal with clang, in build/fuzz.
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcheck.a $(BUILD)/libparse.a
 	$(call say,LD,$@)$(link) -fsanitize=fuzzer $^ $(daemon_libs) $(cli_libs) -o $@
 
-$(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libcore.a
+$(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libparse.a
 	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
 
 fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
