@@ -69,9 +69,10 @@ base_image() {
 	pod run --rm --network none "$base" true 2>"$tmp/first.err" || fail "podman cannot run a container"
 }
 
-# Beside other tests it takes what they leave: a container's processes are weighed together, whatever their niceness.
+# Beside other tests it takes what they leave, of which four times as much as another process does that has a niceness of 19, since
+# tests wait for images. A container's processes are weighed together, whatever their niceness.
 build_options=(--format docker --network host)
-[ "$(nice)" = 0 ] || build_options+=(--cpu-shares 2)
+[ "$(nice)" = 0 ] || build_options+=(--cpu-shares 60)
 
 built() { # NAME ARG..
 	local name=$1
