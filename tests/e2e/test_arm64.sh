@@ -28,7 +28,7 @@ wait
 for file in "$tmp"/failed-*; do
 	[ -e "$file" ] && fail "unit test ${file##*-}: $(grep -v -e 'RUN  ' -e '   OK ' "$tmp/unit-${file##*-}" | head -n 20)"
 done
-timeout 1200 "${qemu[@]}" "$arm/tests/sim/sim" 1 40 >"$tmp/out" 2>&1 || fail "the simulation: $(tail -n 5 "$tmp/out")"
+timeout 1200 "${qemu[@]}" "$arm/tests/sim/sim" 1 300 >"$tmp/out" 2>&1 || fail "the simulation: $(tail -n 5 "$tmp/out")"
 
 # Jobs of three workers, one of each kind and one more, with an aggregator of either: every element is compared.
 on_arm=("${qemu[@]}" "$arm/winnow") on_x86=("$BUILD/winnow")
