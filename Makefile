@@ -54,6 +54,8 @@ engines := scalar $(if $(filter x86_64,$(arch)),avx2 avx512) $(if $(filter aarch
 bitmap := $(filter-out $(patsubst %,bitmap/bitmap_%,$(filter-out $(engines),avx2 avx512 neon)),$(call sources_of,bitmap))
 core := $(bitmap) $(filter-out $(bpf) $(xdp),$(call sources_in,ebpf bitmap/net bitmap/control))
 daemon := $(filter-out aggregator/winnowd,$(call sources_in,aggregator aggregator/channel aggregator/jobs aggregator/http aggregator/site))
+# A site is a worker to its parent.
+winnowd := aggregator/winnowd $(daemon) $(call sources_of,client/worker) $(xdp) $(core)
 library := $(call sources_in,$(addprefix client/,worker comm gpu node trace))
 cli := $(call sources_in,client/cli $(addprefix client/cli/,bench doctor status tune))
 object = $(patsubst %,$(BUILD)/%.o,$(1))
@@ -114,7 +116,7 @@ $(BUILD)/ebpf/xdp.o: private warnings := -Wall -Wextra $(werror)
 $(BUILD)/libcore.a: $(call object,$(core) $(xdp) $(daemon) $(library) $(frames) $(filter-out client/cli/main,$(cli)))
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/winnowd: $(call object,aggregator/winnowd $(daemon) $(call sources_of,client/worker) $(xdp) $(core))
+$(BUILD)/winnowd: $(call object,$(winnowd))
 	$(call say,LD,$@)$(link) $^ $(daemon_libs) -o $@
 
 # The public header's functions, and nothing else, leave the library. Programs load the one that they were built for.
@@ -141,7 +143,7 @@ $(BUILD)/wheel/libwinnow.so: $(call object,$(library) $(core)) client/libwinnow.
 $(BUILD)/wheel/winnow: $(call object,$(cli)) $(BUILD)/wheel/libwinnow.so $(BUILD)/libcore.a
 	$(call say,LD,$@)$(wheel_link) $(filter %.o,$^) -L$(BUILD)/wheel -lwinnow $(BUILD)/libcore.a $(core_libs) $(cli_libs) -o $@
 
-$(BUILD)/wheel/winnowd: $(call object,aggregator/winnowd $(daemon) $(xdp) $(core))
+$(BUILD)/wheel/winnowd: $(call object,$(winnowd))
 	$(call say,LD,$@)$(wheel_link) $(filter %.o,$^) $(daemon_libs) -o $@
 
 $(BUILD)/wheel/winnow-dpdk.so: $(call object,$(dpdk))

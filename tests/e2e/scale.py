@@ -115,7 +115,7 @@ class Cluster:
         (container,) = self.worker["containers"]
         variables = {one["name"]: self.here(one["value"]) for one in container["env"]}
         command = [sys.executable, "docker/train.py", *container["args"], "--data", str(self.folder / "corpus.npz")]
-        assert self.entry[0] == "python3" and pathlib.Path(self.entry[1]).name == "train.py"
+        assert pathlib.Path(self.entry[0]).name == "python3" and pathlib.Path(self.entry[1]).name == "train.py"
         command += ["--report", "1", "--pause", "0.1", "--found-after", "2"]
         grace_s = self.worker["terminationGracePeriodSeconds"]
         self.workers.append(Pod(self.folder, command, self.environment(**variables), grace_s))
