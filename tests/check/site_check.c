@@ -41,6 +41,8 @@ static void check_parent(const struct channel *site, const struct channel *paren
 {
 	assert(!frame_before(parent->planned, site->planned));
 	assert(!frame_before(site->base, parent->base));
+	/* A worker that has nothing more to do leaves, so the others must have all of it. */
+	assert(site->told.base != site->planned || !frame_before(parent->base, site->told.base));
 	if (!check_walks(site->config.window + site->segment_count))
 		return;
 	for (uint32_t i = site->order.head; i != site->order.tail; i++) {
