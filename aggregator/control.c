@@ -271,6 +271,7 @@ static void loop_tick(uv_timer_t *timer)
 	log_flush(false);
 	connections_tick(&control->connections, now_us);
 	connections_keys_made(&control->connections, control->keyring.keys);
+	parent_keys_set(control->parent, control->keyring.keys);
 	if (control->drain_until_us == 0)
 		return;
 	jobs_totals(control->jobs, &totals);
@@ -322,7 +323,6 @@ static void keys_reloaded(void *context, bool fresh)
 
 	jobs_keys_set(control->jobs, keys_distinct(control->keyring.keys), fresh);
 	connections_keys_made(&control->connections, control->keyring.keys);
-	parent_keys_set(control->parent, control->keyring.keys);
 	service_tell("READY=1");
 }
 
@@ -381,6 +381,8 @@ static int parent_find(struct control *control, struct why *why)
 		.address = config->parent,
 		.rcvbuf = config->jobs.rcvbuf_bytes,
 		.payload_max = config->jobs.payload_max,
+		.op_slots = config->jobs.op_slots,
+		.segments_ahead = config->jobs.segments_ahead,
 		.engine = config->jobs.engine,
 		.data = config->data,
 		.keys = config->keys,
@@ -404,6 +406,8 @@ static int serve_http(struct control *control, struct why *why)
 		.threads = config->jobs.threads,
 		.rcvbuf_bytes = config->jobs.rcvbuf_bytes / 2,
 		.bytes_from = config->bytes_from,
+		.parent = config->parent_text,
+		.site = config->site,
 		.start_us = loop_us(),
 		.epoch_us = config->jobs.epoch_us,
 	};
@@ -483,6 +487,8 @@ int control_open(const struct control_config *config, struct control **out, stru
 		err = parent_find(control, why);
 	if (err == 0 && control->parent != NULL) {
 		control->config.jobs.sited = true;
+		control->config.jobs.site = config->site;
+		control->config.jobs.parent = config->parent_text;
 		ports.up = control->parent;
 		ports.up_join = parent_up_join;
 		ports.up_ready = parent_up_ready;

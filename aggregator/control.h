@@ -26,7 +26,8 @@ struct reports {
 
 int reports_open(struct reports *reports); /* 0, or -errno */
 void reports_close(struct reports *reports);
-bool reports_put(void *reports, const struct report *report);         /* for struct data_config; false: it is full */
+bool reports_put(void *reports,
+                 const struct report *report); /* for struct data_config; false: it is full */
 bool reports_take(const struct reports *reports, struct report *out); /* false: there is none */
 void reports_forget(const struct reports *reports);                   /* drops all */
 

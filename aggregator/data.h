@@ -83,13 +83,19 @@ void data_start(void *data, uint16_t id, struct channel *channel, const bool mul
 void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 void data_detach(void *data, uint16_t id);
 
+/* What a relay knows of the parent. */
+struct data_upward {
+	bool quiet;        /* The parent has all that the channel owes it. */
+	uint64_t waits_us; /* Since when something has waited for the parent, or UINT64_MAX. */
+	struct control_seen seen; /* Of the way to it, added to what is there. */
+};
+
 /*
- * For a site. data_relay() gives a channel its relay. data_quiet() tells whether the parent has all that the channel owes
- * it, data_waits_us() since when it has waited for the parent without progress, or UINT64_MAX. data_send() sends one datagram to the parent from the socket of a thread.
+ * For a site. data_relay() gives a channel its relay, and data_upward() asks it. Without a relay all is quiet.
+ * data_send() sends one datagram to the parent from the socket of a thread.
  */
 void data_relay(struct data *data, uint16_t id, const struct data_above *above);
-bool data_quiet(struct data *data, uint16_t id);
-uint64_t data_waits_us(struct data *data, uint16_t id);
+void data_upward(struct data *data, uint16_t id, struct data_upward *out);
 void data_send(struct data *data, uint32_t thread, const struct packet_out *packet);
 
 /* Adds up structs that only hold uint64_t. */

@@ -31,7 +31,8 @@ struct outlet {
 	struct jobs_channel info;
 	struct channel *channel; /* NULL before START. */
 	bool dirty;              /* It may have something to send. */
-	bool some_multicast, all_multicast;
+	bool some_multicast;
+	bool all_multicast; /* Of those that are not mute. */
 	struct {
 		uint32_t bytes;
 		uint64_t sent_us;
@@ -108,9 +109,9 @@ struct data_thread {
 	uint32_t dirty_count;
 	struct data_stats stats;
 	bool stopped;
-	bool stuck; /* The network has been full for SEND_WAIT_MS. */
+	bool stuck;           /* The network has been full for SEND_WAIT_MS. */
 	uint32_t relay_count; /* outlets with a relay */
-	uint8_t *scratch;     /* [NET_BURST_MAX][payload_max], for relays; NULL if there is no parent */
+	uint8_t *scratch; /* [NET_BURST_MAX][payload_max], for relays; NULL if there is no parent */
 	struct data_burst burst;
 };
 
@@ -144,7 +145,8 @@ static inline struct data_thread *data_owner(const struct data *data, uint16_t i
 void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a second */
 
 /* data_above.c */
-bool above_take(struct data_thread *t, const struct net_in *in, uint64_t now_us); /* it is from the parent */
+bool above_take(struct data_thread *t, const struct net_in *in,
+                uint64_t now_us); /* it is from the parent */
 void above_work(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
 void above_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
 uint64_t above_deadline(const struct data_thread *t);

@@ -29,8 +29,7 @@ struct order {
 	struct data_stats stats;
 	const struct data_above *above;
 	const struct packet_out *packet;
-	bool quiet;
-	uint64_t waits_us;
+	struct data_upward *upward;
 };
 
 /* Reported at every look: one report may find no room, and the job's end stops them. */
@@ -71,7 +70,8 @@ static bool order_start(struct data_thread *t, struct order *order)
 		outlet->workers[rank].multicast = order->multicast[rank];
 		outlet->workers[rank].mute = channel_is_mute(order->channel, rank);
 		outlet->some_multicast = outlet->some_multicast || order->multicast[rank];
-		outlet->all_multicast = outlet->all_multicast && order->multicast[rank];
+		outlet->all_multicast = outlet->all_multicast &&
+		                        (order->multicast[rank] || outlet->workers[rank].mute);
 		outlet_address_tell(outlet, rank);
 	}
 	return true;
@@ -86,22 +86,17 @@ static bool order_relay(struct data_thread *t, struct order *order)
 	return true;
 }
 
-static bool order_quiet(struct data_thread *t, struct order *order)
+static bool order_upward(struct data_thread *t, struct order *order)
 {
 	const struct outlet *outlet = outlet_named(t, order->id);
+	const struct stream *stream;
 
-	order->quiet = outlet == NULL || outlet->above.relay == NULL ||
-	               stream_quiet(relay_stream(outlet->above.relay));
-	return true;
-}
-
-static bool order_waits(struct data_thread *t, struct order *order)
-{
-	const struct outlet *outlet = outlet_named(t, order->id);
-
-	order->waits_us = outlet == NULL || outlet->above.relay == NULL
-	                          ? UINT64_MAX
-	                          : stream_waits_us(relay_stream(outlet->above.relay));
+	if (outlet == NULL || outlet->above.relay == NULL)
+		return true;
+	stream = relay_stream(outlet->above.relay);
+	order->upward->quiet = order->upward->quiet && stream_quiet(stream);
+	sooner(&order->upward->waits_us, stream_waits_us(stream));
+	stream_look(stream, &order->upward->seen);
 	return true;
 }
 
@@ -459,20 +454,11 @@ void data_relay(struct data *data, uint16_t id, const struct data_above *above)
 	channel_order(data, &order);
 }
 
-bool data_quiet(struct data *data, uint16_t id)
+void data_upward(struct data *data, uint16_t id, struct data_upward *out)
 {
-	struct order order = {.act = order_quiet, .id = id};
+	struct order order = {.act = order_upward, .id = id, .upward = out};
 
 	channel_order(data, &order);
-	return order.quiet;
-}
-
-uint64_t data_waits_us(struct data *data, uint16_t id)
-{
-	struct order order = {.act = order_waits, .id = id};
-
-	channel_order(data, &order);
-	return order.waits_us;
 }
 
 void data_send(struct data *data, uint32_t thread, const struct packet_out *packet)

@@ -15,33 +15,40 @@
 #include "bitmap/net/sockaddr.h"
 #include "client/worker/link.h"
 
-#define AGAIN_US 100000      /* between two attempts to connect */
-#define CONNECT_US 10000000  /* how long to try */
-#define LINGER_US 2000000    /* how long a link stays whose worker has ended */
-#define TURN_MS_MAX 50
-#define JOIN_US 600000000    /* the parent's --join-timeout decides */
-#define FIRST_LINE "{\"type\":\"ping\"}\n" /* see comm_peers.c */
-#define ETHERNET_BYTES 14
+#define AGAIN_US 100000     /* between two attempts to connect */
+#define CONNECT_US 10000000 /* how long to try */
+#define LINGER_US 2000000   /* how long a link stays whose worker has ended */
+#define TURN_MS_MAX 50      /* between two turns of a link */
+#define PATH_US 100000      /* between two looks at whether datagrams pass */
+#define JOIN_US 600000000   /* the parent's --join-timeout decides */
+
+/* The first line of a worker without a key. A parent that has keys waits for it, and can say why it refuses. */
+#define FIRST_LINE "{\"type\":\"ping\"}\n"
 
 /* A worker's link to the parent. */
 struct upward {
+	struct parent *parent;
+	struct jobs_peer *peer; /* NULL once the worker has ended. */
+	struct link *link;      /* NULL once the link has ended, and its socket is being closed. */
+	LIST_ENTRY(upward) place;
+	uint64_t since_us; /* When it first tried to connect. */
+	uint64_t again_us; /* When it tries again; 0: it is connected, or tries. */
+	uint64_t until_us; /* When a link without a worker ends; 0: it has one. */
+	uint64_t path_us;  /* When to look again whether datagrams pass. */
+	uint32_t ready;    /* The size in the worker's READY; 0: it has not come. */
+	enum { UPWARD_JOINS, UPWARD_WELCOMED, UPWARD_STARTED } told; /* What jobs.c knows. */
+	bool leaves; /* Its LEAVE waits until the parent has all that its channels owe it. */
+	uint32_t relay_count; /* The channels that speak in its name. */
+	uint16_t relays[JOBS_THREADS_MAX];
+
 	uv_tcp_t tcp;
 	uv_connect_t connect;
-	struct parent *parent;
-	struct jobs_peer *peer; /* NULL once the worker has ended */
-	struct link *link;
-	struct job_key key;
-	LIST_ENTRY(upward) place;
-	uint64_t since_us;     /* when it first tried to connect */
-	uint64_t again_us;     /* when it tries again; 0: it is connected, or tries */
-	uint64_t until_us;     /* when a link without a worker ends; 0: it has one */
-	uint32_t ready;        /* the worker's READY; 0: it has not come */
-	bool open, plain, secured;
-	bool welcomed, started;
-	uint16_t ids[JOBS_THREADS_MAX]; /* the channels that speak to the parent in this worker's name */
-	uint32_t id_count;
-	struct tls *tls;
-	char sealed[4096];
+	bool open;          /* It is connected. */
+	bool plain;         /* The parent answers without TLS, although there is a key. */
+	bool secured;       /* The handshake is over. */
+	struct tls *tls;    /* NULL without keys, or before it is connected. */
+	struct job_key key; /* Of the job; zero without keys. */
+	char came[4096];    /* Bytes that have come, until they are fed. */
 	struct lines lines;
 };
 
@@ -69,6 +76,11 @@ static uint64_t loop_us(void)
 	return uv_hrtime() / 1000;
 }
 
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
 /* ---- the end of a link ---- */
 
 static void upward_closed(uv_handle_t *handle)
@@ -87,7 +99,7 @@ static void upward_end(struct upward *up)
 	up->link = NULL;
 	up->tls = NULL;
 	if (uv_is_closing((uv_handle_t *)&up->tcp))
-		return; /* connection_shut() has begun it */
+		return; /* tcp_fresh() frees it */
 	uv_close((uv_handle_t *)&up->tcp, upward_closed);
 }
 
@@ -184,7 +196,7 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 	struct upward *up = handle->data;
 
 	(void)suggested;
-	*out = uv_buf_init(up->sealed, sizeof(up->sealed));
+	*out = uv_buf_init(up->came, sizeof(up->came));
 }
 
 static void connection_lost(struct upward *up, const char *reason)
@@ -245,7 +257,8 @@ static void bytes_take(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffe
 	ssize_t err = 0;
 
 	if (count < 0)
-		connection_lost(up, count == UV_EOF ? "connection closed" : uv_strerror((int)count));
+		connection_lost(up,
+		                count == UV_EOF ? "connection closed" : uv_strerror((int)count));
 	if (count <= 0)
 		return;
 	if (up->tls != NULL && !up->secured && *buffer->base == '{')
@@ -340,34 +353,73 @@ static void news_tell(struct upward *up)
 {
 	struct jobs *jobs = up->parent->jobs;
 	struct link *link = up->link;
+	char waits[CONTROL_TEXT_BYTES];
 
 	if (up->peer == NULL)
 		return;
-	jobs_up_late(up->peer, link->late);
+	snprintf(waits, sizeof(waits), "waiting for the parent %s to answer",
+	         up->parent->config.text);
+	jobs_up_late(up->peer, up->open ? link->late : waits);
 	if (*link->left != '\0') {
 		jobs_up_left(jobs, up->peer, link->left);
 		link->left[0] = '\0';
 	}
 	if (link->state == LINK_PROBED && up->ready > 0)
 		link_ready(link, up->ready < link->size ? up->ready : link->size);
-	if (link->state >= LINK_PROBING && link->state < LINK_FAILED && !up->welcomed) {
-		up->welcomed = true;
+	if (link->state >= LINK_PROBING && up->told == UPWARD_JOINS) {
+		up->told = UPWARD_WELCOMED;
 		jobs_up_welcome(jobs, up->peer, &link->welcome, loop_us());
-	} else if (link->state == LINK_RUNNING && !up->started) {
-		up->started = true;
+	} else if (link->state == LINK_RUNNING && up->told == UPWARD_WELCOMED) {
+		up->told = UPWARD_STARTED;
 		jobs_up_start(jobs, up->peer, &link->start);
 	}
 }
 
+static struct data_upward upward_of_channels(const struct upward *up)
+{
+	struct data_upward sum = {.quiet = true, .waits_us = UINT64_MAX};
+
+	for (uint32_t i = 0; i < up->relay_count; i++)
+		data_upward(up->parent->config.data, up->relays[i], &sum);
+	return sum;
+}
+
+/* For the heartbeat: what the worker does, and of the one that speaks for the site how its way is. */
 static void doing_note(struct upward *up)
 {
 	struct jobs_doing doing;
+	struct data_upward sum;
 
 	if (up->peer == NULL)
 		return;
 	doing = jobs_peer_doing(up->peer);
-	link_doing(up->link, doing.open, doing.tag);
+	if (up->link->state ==
+	    LINK_RUNNING) /* before that nothing is called, and all are awaited */
+		link_doing(up->link, doing.open, doing.tag);
 	link_says(up->link, doing.says);
+	if (up->relay_count == 0)
+		return;
+	sum = upward_of_channels(up);
+	link_sees(up->link, &sum.seen);
+}
+
+/* Datagrams may no longer pass although the connection stands: 11.5. */
+static void path_look(struct upward *up, uint64_t now_us)
+{
+	if (up->link->state != LINK_RUNNING || up->relay_count == 0 || now_us < up->path_us)
+		return;
+	up->path_us = now_us + PATH_US;
+	link_waits(up->link, upward_of_channels(up).waits_us, now_us);
+}
+
+/* Others may still need what the site has not acknowledged, so the worker that speaks for it leaves last. */
+static void leave_when_quiet(struct upward *up, uint64_t now_us)
+{
+	if (!up->leaves || (now_us < up->until_us && !upward_of_channels(up).quiet))
+		return;
+	up->leaves = false;
+	link_leave(up->link);
+	up->until_us = now_us + LINGER_US;
 }
 
 /* May end the link, and with it the job. */
@@ -382,6 +434,7 @@ static void turn(struct upward *up)
 		return;
 	}
 	link_tick(up->link, now_us);
+	leave_when_quiet(up, now_us);
 	if (up->link->state == LINK_FAILED || (up->until_us != 0 && now_us >= up->until_us)) {
 		if (up->open)
 			lines_flush(up, now_us);
@@ -390,19 +443,10 @@ static void turn(struct upward *up)
 	}
 	if (link_pings(up->link, now_us))
 		doing_note(up);
+	path_look(up, now_us);
 	lines_flush(up, now_us);
 	knocks_flush(up, now_us);
 	news_tell(up);
-}
-
-/* The link finds out whether datagrams still pass while its channels get no answer. */
-static void waits_tell(struct upward *up)
-{
-	uint64_t since_us = UINT64_MAX;
-
-	for (uint32_t i = 0; i < up->id_count && up->peer != NULL; i++)
-		sooner(&since_us, data_waits_us(up->parent->config.data, up->ids[i]));
-	link_waits(up->link, since_us, loop_us());
 }
 
 static void turns(uv_timer_t *timer)
@@ -414,12 +458,10 @@ static void turns(uv_timer_t *timer)
 	for (up = LIST_FIRST(&parent->all); up != NULL; up = next) {
 		/* A turn may end its job, and so this site's other links; none of these are removed then. */
 		next = LIST_NEXT(up, place);
-		if (uv_is_closing((uv_handle_t *)&up->tcp))
-			continue;
-		waits_tell(up);
-		turn(up);
+		if (!uv_is_closing((uv_handle_t *)&up->tcp))
+			turn(up);
 	}
-	LIST_FOREACH(up, &parent->all, place)
+	for (up = LIST_FIRST(&parent->all); up != NULL; up = LIST_NEXT(up, place))
 		sooner(&due_us, link_deadline(up->link));
 	now_us = loop_us();
 	uv_timer_start(timer, turns, due_us > now_us + 1000 ? (due_us - now_us) / 1000 : 1, 0);
@@ -432,7 +474,7 @@ void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes)
 
 	if (packet_parse(data, bytes, true, &head) != WIRE_DROP_NONE)
 		return;
-	LIST_FOREACH(up, &parent->all, place) {
+	for (up = LIST_FIRST(&parent->all); up != NULL; up = LIST_NEXT(up, place)) {
 		struct packet packet = head;
 		uint32_t channel;
 
@@ -454,7 +496,7 @@ static struct upward *upward_of(const struct parent *parent, const struct jobs_p
 {
 	struct upward *up;
 
-	LIST_FOREACH(up, &parent->all, place)
+	for (up = LIST_FIRST(&parent->all); up != NULL; up = LIST_NEXT(up, place))
 		if (up->peer == peer)
 			return up;
 	return NULL;
@@ -471,8 +513,9 @@ void parent_up_join(void *context, struct jobs_peer *peer, const struct control_
 		.rank = join->rank,
 		.world = join->world,
 		.keyed = config->keys != NULL,
-		.payload = join->payload < config->payload_max ? join->payload : config->payload_max,
-		.rcvbuf = join->rcvbuf < config->rcvbuf ? join->rcvbuf : config->rcvbuf,
+		.payload = lesser(join->payload, config->payload_max),
+		/* So the parent's window is one that both of our ways take. */
+		.rcvbuf = lesser(join->rcvbuf, config->rcvbuf),
 		.silence_us = (uint64_t)join->silence_ms * 1000,
 		.stall_us = (uint64_t)join->stall_ms * 1000,
 		.join_us = JOIN_US,
@@ -526,8 +569,9 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 		.payload = link->start.payload,
 		.window = link->start.window,
 		.window_start = link->start.window_start,
-		.op_slots = link->welcome.op_slots,
-		.segments_ahead = link->welcome.segments_ahead,
+		.op_slots = lesser(link->welcome.op_slots, parent->config.op_slots),
+		.segments_ahead =
+			lesser(link->welcome.segments_ahead, parent->config.segments_ahead),
 		.first_frame = link->welcome.first_frame,
 		.token = link->welcome.token,
 		.group_token = link->welcome.group_token,
@@ -544,7 +588,7 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	if (relay_open(&stream, channel, &above.relay) != 0)
 		return -ENOMEM;
 	data_relay(parent->config.data, id, &above);
-	up->ids[up->id_count++] = id;
+	up->relays[up->relay_count++] = id;
 	explicit_bzero(&above, sizeof(above));
 	return 0;
 }
@@ -552,8 +596,10 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 bool parent_up_quiet(void *context, uint16_t id)
 {
 	const struct parent *parent = context;
+	struct data_upward up = {.quiet = true, .waits_us = UINT64_MAX};
 
-	return data_quiet(parent->config.data, id);
+	data_upward(parent->config.data, id, &up);
+	return up.quiet;
 }
 
 void parent_up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end how,
@@ -571,10 +617,11 @@ void parent_up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end
 		return;
 	}
 	if (how == JOBS_UP_LEAVE)
-		link_leave(up->link);
+		up->leaves = true; /* at the next turn, for the job is about to end */
 	else if (how == JOBS_UP_ABORT)
 		link_abort(up->link, code, text);
 	lines_flush(up, loop_us());
+	uv_timer_start(&parent->timer, turns, 1, 0);
 }
 
 /* ---- all ---- */

@@ -19,8 +19,8 @@ struct parent_config {
 	const char *text;        /* the address as it was given, for people */
 	const char *site;        /* the name of this site */
 	struct net_addr address; /* its TCP and UDP port */
-	uint32_t rcvbuf;         /* bytes of a data thread's receive buffer, as the kernel counts them */
-	uint32_t payload_max;
+	uint32_t rcvbuf; /* bytes of a data thread's receive buffer, as the kernel counts them */
+	uint32_t payload_max, op_slots, segments_ahead;
 	const struct bitmap_engine *engine;
 	struct data *data;
 	const struct job_keys *keys; /* NULL: no keys */
@@ -43,7 +43,8 @@ void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes);
 /* For struct jobs_ports; their context is the struct parent. */
 void parent_up_join(void *parent, struct jobs_peer *peer, const struct control_message *join);
 void parent_up_ready(void *parent, const struct jobs_peer *peer, uint32_t payload);
-int parent_up_relay(void *parent, const struct jobs_peer *peer, uint16_t id, struct channel *channel);
+int parent_up_relay(void *parent, const struct jobs_peer *peer, uint16_t id,
+                    struct channel *channel);
 bool parent_up_quiet(void *parent, uint16_t id);
 void parent_up_end(void *parent, const struct jobs_peer *peer, enum jobs_up_end how,
                    const char *code, const char *text);

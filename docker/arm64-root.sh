@@ -14,14 +14,12 @@ for package in $needs; do [[ $made == *" $package "* ]] || lacks=yes; done
 [ -n "$lacks" ] || exit 0
 rm -rf --one-file-system "$root" "$root.list"
 mkdir -p "$(dirname "$root")"
-debian_sources "$(debian_codename)" >"$root.list"
 # shellcheck disable=SC2016 # the hook's own
-mmdebstrap --quiet --variant=extract --architectures=arm64 --include="${needs// /,}" --extract-hook='
+debian_unpack "$root" arm64 "$needs" --extract-hook='
 	mkdir "$1/DEBIAN"
 	for package in "$1"/var/cache/apt/archives/*.deb; do
 		for list in symbols shlibs; do dpkg-deb -I "$package" $list >>"$1/DEBIAN/$list" 2>/dev/null || true; done
-	done' "$(debian_codename)" "$root" "$root.list"
-rm "$root.list"
+	done'
 # The linker takes an absolute link for one to this machine's file, misses that, and links libm.a and libcap.a in.
 find "$root" -lname '/*' | while read -r link; do ln -sfnr "$root$(readlink "$link")" "$link"; done
 echo "$needs" >"$root/DEBIAN/made"

@@ -4,6 +4,8 @@
 # Prints one line when there is something to install, nothing otherwise. Needs apt; root or sudo.
 set -euo pipefail
 list=$(dirname "$0")/packages.txt
+exec 9<"$list"
+flock 9 # apt does not wait for another apt
 missing=()
 for group in "$@"; do
 	line=$(grep "^$group:" "$list") || {
@@ -36,7 +38,7 @@ trap 'rm -f "$log"' EXIT
 if ! {
 	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q &&
 		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"
-} </dev/null >"$log" 2>&1; then
+} </dev/null >"$log" 2>&1 9<&-; then
 	tail -n 5 "$log" >&2
 	echo "install-packages.sh: apt-get failed; mend that and run again" >&2
 	exit 1

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# run.sh BUILD SAN unit|check|release [NAME..] - run the tests that belong to this build; the last line counts them
+# run.sh BUILD SAN unit|check|release|all [NAME..] - run the tests that belong to this build; the last line counts them
 #
 # unit: the programs of tests/unit. check: the tests of make check, in minutes, unit tests among them. release: the
-# tests that take longer: scripts with a line "# release", more seeds, fuzzers. With SAN set, both check and release.
+# tests that take longer: scripts with a line "# release", more seeds, fuzzers. all: both. With SAN set, both, too.
 # With names, which may be patterns, only those tests.
 #
 # A test is a program or script. Exit status 0 means passed; 77 skipped, and the last line says why; anything else
@@ -15,9 +15,9 @@
 #   never two of them at a time; then those of images, once these are built; then it helps the first lane;
 #   one lane runs what has a line "# waits" (in C " * waits"), which mostly waits and disturbs others little; then it helps
 #   the first lane, too;
-#   one lane runs tests that compute or download, among them scripts with a line "# aside", at the lowest priority,
-#   so that they use only idle CPU time, first of them the images; in the end on all CPUs. It begins when those with
-#   "# long" have ended, which leave none.
+#   two lanes run at the lowest priority, so that they use only idle CPU time. One runs scripts with a line "# aside", which
+#   compute or compile. It begins when those with "# long" have ended, which leave none. The other one builds images at once, since
+#   tests wait for them; without images it begins when the lanes above have ended. Then both run what computes on one CPU.
 # Scripts with a line "# late" come last, one after the other.
 #
 # Without names, a test that failed beside others runs once more in the end, alone: a busy machine may have been its
@@ -47,7 +47,7 @@ wanted() { # name kind: is it to be run now?
 		[[ $1 != $pattern ]] || return 0
 	done
 	[ ${#only[@]} = 0 ] || return
-	[ -n "$san" ] || [ "$([ "$kind" = release ] && echo release)" = "$([ "$2" = release ] && echo release)" ]
+	[ -n "$san" ] || [ "$kind" = all ] || [ "$([ "$kind" = release ] && echo release)" = "$([ "$2" = release ] && echo release)" ]
 }
 names=() limits=() commands=() reported=() lanes=() again=() unsteady=()
 state=$(mktemp -d)
@@ -184,8 +184,8 @@ await() { # FIRST END LANE..: until these have ended, or nobody is there to run 
 marked() { # mark, script or C file
 	grep -qE "^(#| \*) ($1):" "$2"
 }
-scripts=()
-for test in tests/e2e/test_*.sh; do
+scripts=() # the longer ones first
+for test in $(grep -l '^# release:' tests/e2e/test_*.sh) $(grep -L '^# release:' tests/e2e/test_*.sh); do
 	name=$(basename "$test" .sh)
 	wanted "${name#test_}" "$(kind_of "$test")" || continue
 	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
@@ -236,17 +236,20 @@ built=${#names[@]}
 for test in "${scripts[@]}"; do
 	marked late "$test" || ! marked aside "$test" || add_script "$test"
 done
+add_seeds() { # kind first count: two halves, for two CPUs
+	local first half=$(($3 / 2))
+	for first in "$2" $(($2 + half)); do
+		add "$1" "sim-seeds-$first-to-$((first + half - 1))" 1800 "$build/tests/sim/sim" "$first" "$half"
+	done
+}
 shared=${#names[@]} # from here on, whoever has nothing else to do
 if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
-	# Two halves, for two CPUs: check has the first 600 of 1,800 seeds.
-	case ${san:+san}$kind in
-	san*) first=1 count=400 ;;
-	check) first=1 count=300 ;;
-	release) first=601 count=600 ;;
-	esac
-	for ((i = 0; i < 2; i++, first += count)); do
-		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 1800 "$build/tests/sim/sim" "$first" "$count"
-	done
+	if [ -n "$san" ]; then
+		add_seeds "$kind" 1 800
+	else
+		add_seeds check 1 600
+		add_seeds release 601 1200
+	fi
 	add check sim-deaths 600 "$build/tests/sim/sim" --deaths
 	add check sim-split 600 "$build/tests/sim/sim" --split
 	add check sim-sites 600 "$build/tests/sim/sim" --sites 1 100
@@ -262,7 +265,7 @@ fi
 [ -n "$san" ] || add release fuzz-build 900 tests/fuzz/run.sh 0 build/fuzz
 for test in $([ -n "$san" ] || echo tests/fuzz/fuzz_*.c); do
 	name=$(basename "$test" .c)
-	add release "${name/_/-}" 600 tests/fuzz/run.sh 10 build/fuzz "${name#fuzz_}"
+	add release "${name/_/-}" 600 tests/fuzz/run.sh 5 build/fuzz "${name#fuzz_}"
 done
 late=${#names[@]}
 for test in "${scripts[@]}"; do
@@ -279,14 +282,16 @@ start_lane() { # priority FIRST:END..
 start_lane 0 "0:$hosts"
 start_lane 0 "$hosts:$turn" "after:$waiting:$built" "$turn:$contained" "0:$hosts"
 start_lane 0 "$contained:$waiting" "0:$hosts"
-start_lane 19 "after:$hosts:$long" "$waiting:$late"
-aside=${lanes[3]}
+start_lane 19 "after:$hosts:$long" "$built:$late"
+if [ "$built" -gt "$waiting" ]; then
+	start_lane 19 "$waiting:$built" "$shared:$late"
+else
+	start_lane 19 "after:0:$waiting" "$shared:$late"
+fi
 await 0 "$waiting" "${lanes[@]:0:3}"
-# The machine has a CPU for others.
-start_lane 19 "$shared:$late"
 start_lane 0 "$late:$all"
 await "$late" "$all" "${lanes[5]}"
-await "$waiting" "$late" "$aside" "${lanes[4]}"
+await "$waiting" "$late" "${lanes[@]:3:2}"
 wait "${lanes[@]}" 2>/dev/null # those that are not known any more have ended
 run_again
 wait "${lanes[@]}" 2>/dev/null

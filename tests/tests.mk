@@ -9,7 +9,7 @@ tools := $(BUILD)/tests/sim/sim \
 benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_floor bench_seal bench_xdp nic mpi_bench $(if $(have_dpdk),dpdk_source))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
-.PHONY: tests check check-unit check-release check-debian check-programs mutants coverage bench fuzz fuzzers lint
+.PHONY: tests check check-unit check-release check-all check-debian check-programs mutants coverage bench fuzz fuzzers lint
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(tools) ## build the tests, too
 
 # What they test is in libcore.a, optimized; the tests themselves compile in a tenth of the time without, with sanitizers too.
@@ -34,6 +34,10 @@ $(BUILD)/tests/e2e/members: $(call object,tests/e2e/members_worker tests/e2e/mem
 $(BUILD)/tests/e2e/%: $(BUILD)/tests/e2e/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $(filter %.o,$^) $(BUILD)/libcore.a $(daemon_libs) -o $@
 
+# What users link with is all it needs: test_sanitized.sh builds this for it once more.
+$(BUILD)/tests/e2e/pairs: $(BUILD)/tests/e2e/pairs.o $(call object,$(library) $(core))
+	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
+
 $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libcore.a
 	$(call say,LD,$@)$(link) $< $(BUILD)/libcore.a $(daemon_libs) -o $@
 
@@ -51,11 +55,16 @@ $(BUILD)/tests/bench/bench_xdp.o: $(BUILD)/tests/bench/bench_xdp.skel.h
 $(BUILD)/tests/bench/nic.o: $(BUILD)/tests/bench/nic.skel.h
 $(BUILD)/tests/bench/bench_xdp.o $(BUILD)/tests/bench/nic.o: private warnings := -Wall -Wextra $(werror)
 
+# What parses bytes, and what that needs: half of libcore.a, which takes long to compile for fuzzers.
+$(BUILD)/libparse.a: $(call object,$(core) $(frames) $(call sources_in,aggregator/channel $(addprefix client/,worker trace cli/status)) \
+	$(addprefix client/cli/,cli table tune/trace_read))
+	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
+
 # libFuzzer's main() is in clang's runtime: tests/fuzz/run.sh builds this goal with clang, in build/fuzz.
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcheck.a $(BUILD)/libcore.a
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libcheck.a $(BUILD)/libparse.a
 	$(call say,LD,$@)$(link) -fsanitize=fuzzer $^ $(daemon_libs) $(cli_libs) -o $@
 
-$(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libcore.a
+$(BUILD)/tests/fuzz/seeds: $(BUILD)/tests/fuzz/seeds.o $(BUILD)/libparse.a
 	$(call say,LD,$@)$(link) $^ $(core_libs) -o $@
 
 fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
@@ -63,14 +72,16 @@ fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 check: run := check
 check-release: run := release
-check-release: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
+check-all: run := all
+check-release check-all: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
 check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
 check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers, sanitizers, Debian 13
+check-all: ## both, beside each other, as CI does
 check-unit: ## the unit tests alone
 	$(Q)docker/install-packages.sh build dpdk unit
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) $(unit_tests)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' unit $(TESTS:%='%')
-check check-release:
+check check-release check-all:
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests $(also)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' $(run) $(TESTS:%='%')

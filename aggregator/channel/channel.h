@@ -42,11 +42,13 @@ struct channel_config {
 	uint64_t stall_us;       /* How long an operation may wait for a worker. */
 	bool to_group;           /* One packet to the group reaches all workers. */
 	/*
-	 * [(worker_count + 63) / 64] bits of workers that send nothing here, because their sums come with another
-	 * worker's; copied. NULL: there are none.
+	 * [(worker_count + 63) / 64] bits of workers that neither send nor receive here, because another worker of
+	 * their site does so for all of them; copied. NULL: there are none.
 	 */
 	const uint64_t *mute;
-	/* A parent plans, and adds up what its sites add up: see channel_parent.c. */
+	/* [worker_count], who gets the RESULTs that a worker is to receive; NULL: itself. Outlives the channel. */
+	const uint16_t *speakers;
+	/* A parent plans, and adds up what its sites add up: see channel_site.c. */
 	bool sited;
 	const struct bitmap_engine *engine;
 	/* Memory shared with the kernel, which takes payloads up to FAST_PAYLOAD_MAX; or NULL. */
@@ -152,7 +154,8 @@ struct channel_waits {
 void channel_waits(const struct channel *channel, uint32_t rank, struct channel_waits *out);
 
 uint32_t channel_payload(const struct channel *channel);
-/* Whether this worker is mute: what goes to all reaches it with what another worker gets. */
+
+/* channel_is_mute - what goes to all does not go to this worker: see struct channel_config. */
 bool channel_is_mute(const struct channel *channel, uint32_t rank);
 
 /*
@@ -166,18 +169,20 @@ bool channel_is_mute(const struct channel *channel, uint32_t rank);
 /* A segment that all have announced. It points into the channel, until the next call that changes it. */
 struct channel_offer {
 	const struct announce *asked; /* What the workers say of the operation. */
-	uint32_t op;                  /* Its operation's entry: it is this one's until channel_op_used() says no. */
+	uint32_t op; /* Its operation's entry: it is this one's until channel_op_used() says no. */
 	uint32_t segment;
 	uint32_t block_count;
 	struct geometry_frames frames;
 	const uint64_t *united; /* [(block_count + 63) / 64] */
 	int16_t exponent;
 	bool nonfinite;
+	uint16_t receiver; /* The rank that gets its sums, or WIRE_EVERYONE. */
+	bool ours;         /* That one, or everyone, is a worker of this site. */
 };
 
 /* Calls `take` for each segment that it has not taken yet; it returns whether it does now. */
-void channel_offers(struct channel *channel, bool (*take)(void *context, const struct channel_offer *offer),
-                    void *context);
+void channel_offers(struct channel *channel,
+                    bool (*take)(void *context, const struct channel_offer *offer), void *context);
 
 /* The parent's plan of a segment that was taken: it is the next one in the order of frames. False: it cannot be. */
 struct channel_planned {
@@ -189,8 +194,9 @@ struct channel_planned {
 };
 bool channel_plan(struct channel *channel, const struct channel_planned *plan, uint64_t now_us);
 
-uint32_t channel_next_plan(const struct channel *channel); /* the frame with which the next plan begins */
-uint32_t channel_base(const struct channel *channel);      /* every worker has the frames before it */
+uint32_t
+channel_next_plan(const struct channel *channel); /* the frame with which the next plan begins */
+uint32_t channel_base(const struct channel *channel); /* every worker has the frames before it */
 
 /* All workers of the job have the frames before `base`. Those here may leave when it is the last one. */
 void channel_above(struct channel *channel, uint32_t base);
@@ -206,7 +212,10 @@ const uint8_t *channel_eager(const struct channel *channel, uint32_t op, uint32_
 bool channel_eager_set(struct channel *channel, uint32_t op, uint32_t segment, const uint8_t *sums,
                        uint32_t bytes);
 
-/* The parent's RESULT of a frame. False: there is no slot for it, or its length is wrong. */
+/*
+ * The parent's RESULT of a frame; without `data` if no worker of this site receives it. False: there is no slot for it, or
+ * its length is wrong.
+ */
 bool channel_result(struct channel *channel, uint32_t frame, const uint8_t *data, uint32_t bytes);
 
 /* channel_edge - base, with the upper half that only seals carry. */

@@ -99,9 +99,6 @@ static uint16_t first_impossible(const struct channel *channel, const struct ann
 	*value = a->reduction;
 	if (a->reduction < 1 || a->reduction > REDUCE_COUNT)
 		return WIRE_FIELD_REDUCTION;
-	*value = (a->flags & WIRE_SCATTER) != 0;
-	if (channel->config.sited && *value != 0) /* its RESULTs would go to one worker of one site */
-		return WIRE_FIELD_SCATTER;
 	*value = a->form;
 	if (!form_possible(channel, a))
 		return WIRE_FIELD_FORM;

@@ -149,7 +149,10 @@ static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
                          struct packet_out *out)
 {
 	struct slot *slot = slot_at(channel, frame);
+	uint16_t receiver = slot->receiver;
 
+	if (receiver != WIRE_EVERYONE && channel->config.speakers != NULL)
+		receiver = channel->config.speakers[receiver];
 	fast_look(slot);
 	if (slot->state != SLOT_DONE || slot->frame != frame)
 		return false;
@@ -159,11 +162,11 @@ static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
 		fast_sent(slot);
 	}
 	head_begin(channel, out, WIRE_RESULT, dest, frame);
-	if (dest != WIRE_EVERYONE && slot->receiver != WIRE_EVERYONE && dest != slot->receiver)
+	if (dest != WIRE_EVERYONE && receiver != WIRE_EVERYONE && dest != receiver)
 		return true; /* 8.2: "has the blocks if that is the receiver, and none otherwise" */
 	packet_point(out, fast_data(slot), slot->block_count * slot->unit_bytes);
 	if (dest == WIRE_EVERYONE)
-		out->receiver = slot->receiver;
+		out->receiver = receiver;
 	return true;
 }
 

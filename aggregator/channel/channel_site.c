@@ -21,6 +21,8 @@ static struct channel_offer offer_of(const struct channel *channel, const struct
 		.united = segment->united,
 		.exponent = segment->exponent,
 		.nonfinite = segment->nonfinite,
+		.receiver = segment->receiver,
+		.ours = segment->receiver == WIRE_EVERYONE || !is_mute(channel, segment->receiver),
 	};
 }
 
@@ -45,8 +47,7 @@ void channel_offers(struct channel *channel,
 
 bool channel_plan(struct channel *channel, const struct channel_planned *plan, uint64_t now_us)
 {
-	struct segment *segment =
-		plan_segment_of(channel, &channel->ops[plan->op], plan->segment);
+	struct segment *segment = plan_segment_of(channel, &channel->ops[plan->op], plan->segment);
 	const uint32_t words = (segment->block_count + 63) / 64;
 
 	if (plan->first != channel->planned || segment->state != SEGMENT_TAKEN ||
@@ -104,11 +105,13 @@ const uint8_t *channel_sums(const struct channel *channel, uint32_t frame)
 bool channel_result(struct channel *channel, uint32_t frame, const uint8_t *data, uint32_t bytes)
 {
 	struct slot *slot = slot_at(channel, frame);
+	const bool ours = slot->receiver == WIRE_EVERYONE || !is_mute(channel, slot->receiver);
 
-	if (slot->frame != frame || bytes != slot->block_count * slot->unit_bytes ||
+	if (slot->frame != frame || bytes != (ours ? slot->block_count * slot->unit_bytes : 0) ||
 	    (slot->state != SLOT_SUMMED && (slot->state != SLOT_OPEN || slot->expected > 0)))
 		return false;
-	memcpy(slot->data, data, bytes);
+	if (bytes > 0)
+		memcpy(slot->data, data, bytes);
 	slot->state = SLOT_DONE;
 	channel->stats.results++;
 	result_put(channel, slot);

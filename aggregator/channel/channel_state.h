@@ -152,10 +152,10 @@ struct channel {
 	void *memory; /* Holds all the channel's memory, including this struct. */
 	struct channel_config config;
 	uint32_t rank_words;
-	uint64_t *mute;    /* [rank words]; see channel_config. */
-	uint32_t speakers; /* Workers that are not mute. */
-	uint32_t offered;  /* Segments that are OFFERED. */
-	uint32_t above;    /* A site's: the parent's base, as far as it is known. */
+	uint64_t *mute;         /* [rank words]; see channel_config. */
+	uint32_t speakers;      /* Workers that are not mute. */
+	uint32_t offered;       /* Segments that are OFFERED. */
+	uint32_t above;         /* A site's: the parent's base, as far as it is known. */
 	uint32_t segment_words; /* Words in the bitmap of the longest segment. */
 	struct member *members;
 	struct bind *binds;
@@ -257,7 +257,8 @@ void plan_reset(struct channel *channel, struct operation *op); /* at open */
 void plan_announce(struct channel *channel, const struct packet *packet, uint64_t now_us);
 /* The union of a segment is known, and in an eager operation its sums: it gets the next frames. */
 void plan_number(struct channel *channel, struct segment *segment, uint64_t now_us);
-struct segment *plan_segment_of(const struct channel *channel, const struct operation *op, uint32_t number);
+struct segment *plan_segment_of(const struct channel *channel, const struct operation *op,
+                                uint32_t number);
 void plan_release(struct channel *channel, uint64_t now_us); /* drops segments before base */
 
 /* channel_watch.c */

@@ -41,9 +41,10 @@ struct http_sources {
 	uint32_t threads;
 	/* Room for datagrams in each thread's socket: half of what the kernel reports. */
 	uint32_t rcvbuf_bytes;
-	const char *bytes_from; /* as in struct control_config */
-	uint64_t start_us;      /* when winnowd began, by uv_hrtime() */
-	uint64_t epoch_us;      /* from uv_hrtime() to the time since 1970 */
+	const char *bytes_from;    /* as in struct control_config */
+	const char *parent, *site; /* Also; NULL if this is no site. */
+	uint64_t start_us;         /* when winnowd began, by uv_hrtime() */
+	uint64_t epoch_us;         /* from uv_hrtime() to the time since 1970 */
 };
 
 /* http_open - binds the port and starts the thread. Returns 0, or -errno with one line in `why`. */

@@ -63,8 +63,9 @@ static void worker_numbers(FILE *out, const struct snapshot *now)
 			for (uint32_t rank = 0; job->series && rank < job->view.world; rank++) {
 				struct worker_snapshot worker;
 
-				if (!snapshot_worker(job, rank, &worker) &&
-				    n->at < offsetof(struct worker_snapshot, waits))
+				if (worker_elsewhere(&job->workers[rank]) ||
+				    (!snapshot_worker(job, rank, &worker) &&
+				     n->at < offsetof(struct worker_snapshot, waits)))
 					continue;
 				fprintf(out, "winnow_%s{job=\"%s\",rank=\"%u\"%s}", n->metric,
 				        job->name, rank, n->label);

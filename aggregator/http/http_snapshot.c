@@ -87,6 +87,8 @@ static bool jobs_take(const struct jobs_copy *copy, struct snapshot *out)
 		job->waits = calloc(job->view.world, sizeof(*job->waits));
 		if (job->waits == NULL)
 			return false;
+		for (uint32_t rank = 0; rank < job->view.world; rank++)
+			job->here += !worker_elsewhere(&job->workers[rank]);
 		out->job_count++;
 	}
 	return true;

@@ -7,6 +7,7 @@
 #define AGGREGATOR_HTTP_STATE_H
 
 #include <stdio.h>
+#include <string.h>
 
 #include "aggregator/http/http.h"
 
@@ -15,6 +16,7 @@ struct job_snapshot {
 	char name[CONTROL_JOB_BYTES];      /* the job's name without the membership */
 	bool series;                       /* /metrics shows this membership; see below */
 	const struct jobs_worker *workers; /* [view.world] */
+	uint32_t here;                     /* Workers but those that are at other sites. */
 	struct channel_stats stats;        /* added up for its channels */
 	struct channel_view busy;   /* the oldest operation and the longest wait of all channels */
 	uint32_t slots, slots_used; /* of all channels */
@@ -49,6 +51,12 @@ struct snapshot {
  */
 bool snapshot_take(const struct http_sources *sources, struct snapshot *out);
 void snapshot_free(struct snapshot *snapshot);
+
+/* At a site: the worker joins through another one, or is not known yet. */
+static inline bool worker_elsewhere(const struct jobs_worker *worker)
+{
+	return strcmp(worker->state, "elsewhere") == 0;
+}
 
 /* snapshot_worker - false if the worker has not reported on its path. */
 bool snapshot_worker(const struct job_snapshot *job, uint32_t rank, struct worker_snapshot *out);

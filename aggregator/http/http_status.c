@@ -120,6 +120,8 @@ static json_t *workers_json(const struct job_snapshot *job)
 		                   "state", worker->state, "host", worker->host, "address",
 		                   worker->address, "says", worker->says, "multicast",
 		                   worker->multicast, "silent_s", seconds_json(worker->silent_us));
+		if (*worker->site != '\0')
+			json_object_set_new(object, "site", json_string(worker->site));
 		numbers_put(object, http_worker_numbers, &numbers);
 		json_object_set_new(object, "lately", lately_json(worker));
 		json_array_append_new(list, object);
@@ -178,6 +180,10 @@ char *http_status(const struct http_sources *sources, const struct snapshot *now
 		counts_json(now->drops, 1, WIRE_DROP_COUNT), "last_failure",
 		failure_json(now->copy), "jobs", list);
 	numbers_put(root, http_numbers, now);
+	if (sources->parent != NULL) {
+		json_object_set_new(root, "parent", json_string(sources->parent));
+		json_object_set_new(root, "site", json_string(sources->site));
+	}
 	if (sources->offload != NULL)
 		json_object_set_new(root, "xdp_packets",
 		                    counts_json(now->fast, FAST_COUNT_PASSED, FAST_COUNTER_COUNT));

@@ -159,7 +159,7 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 	struct job *job = peer->job;
 
 	snprintf(message.text, sizeof(message.text), "rank %u (%s) has left the job", peer->rank,
-	         peer->worker.host);
+	         peer->where);
 	job->members[peer->rank] = NULL;
 	if (job->sited) {
 		peer->up.state = UP_NONE;
@@ -201,7 +201,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	}
 	if (strcmp(message->code, "moved") == 0 && job->state == JOB_RUNNING) {
 		job_fail(jobs, job, peer->rank, "moved",
-		         "rank %u (%s) has ended the membership: %s", peer->rank, peer->worker.host,
+		         "rank %u (%s) has ended the membership: %s", peer->rank, peer->where,
 		         message->text);
 		return;
 	}
@@ -215,7 +215,7 @@ static void abort_take(struct jobs *jobs, struct jobs_peer *peer,
 	    strcmp(message->code, "stalled") == 0 || strcmp(message->code, "mismatch") == 0)
 		code = message->code;
 	job_fail(jobs, job, peer->rank, code, "rank %u (%s) aborted the job: %s", peer->rank,
-	         peer->worker.host, message->text);
+	         peer->where, message->text);
 }
 
 /* A worker's first report has nothing to be compared with. */
@@ -284,7 +284,7 @@ static void member_says(struct jobs *jobs, struct jobs_peer *peer,
 			job_fail(jobs, peer->job, peer->rank, "aborted",
 			         "rank %u (%s) wants another membership, which a site (--parent) "
 			         "does not have",
-			         peer->rank, peer->worker.host);
+			         peer->rank, peer->where);
 		else
 			stay_take(jobs, peer, message);
 		break;
@@ -505,7 +505,8 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 		[PEER_NAMED] = "missing", [PEER_JOINED] = "joined", [PEER_READY] = "ready"};
 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
-	if (peer == NULL && job->sited && (job->state == JOB_FORMING || bit_test(job->wire.mute, rank)))
+	if (peer == NULL && job->sited &&
+	    (job->state == JOB_FORMING || bit_test(job->wire.mute, rank)))
 		out->state = "elsewhere";
 	if (peer == NULL)
 		return;

@@ -50,6 +50,7 @@ struct jobs_config {
 	 * some of the workers, and for each of them a link to the parent: see jobs_ports.up.
 	 */
 	bool sited;
+	const char *site, *parent; /* for people: the name of this site, and its parent's address */
 };
 
 struct seals; /* ebpf/seal.h */
@@ -134,12 +135,13 @@ struct jobs_ports {
 	void (*up_join)(void *up, struct jobs_peer *peer, const struct control_message *join);
 	void (*up_ready)(void *up, const struct jobs_peer *peer, uint32_t payload);
 	/* The channel of a thread speaks to the parent in this worker's name from now on. 0 or -ENOMEM. */
-	int (*up_relay)(void *up, const struct jobs_peer *peer, uint16_t id, struct channel *channel);
+	int (*up_relay)(void *up, const struct jobs_peer *peer, uint16_t id,
+	                struct channel *channel);
 	/* Tells whether the parent has all that this channel owes it. */
 	bool (*up_quiet)(void *up, uint16_t id);
 	/* The peer ends. JOBS_UP_ABORT tells the parent why; `code` and `text` are only for that. */
-	void (*up_end)(void *up, const struct jobs_peer *peer, enum jobs_up_end how, const char *code,
-	               const char *text);
+	void (*up_end)(void *up, const struct jobs_peer *peer, enum jobs_up_end how,
+	               const char *code, const char *text);
 	/* The key of the datagrams that this secured peer sends in a membership. 0 or -EPROTO. */
 	int (*seal_key)(struct jobs_peer *peer, const char *membership, struct seal_key *out);
 	void (*random)(void *context, void *out, size_t bytes);
@@ -288,8 +290,8 @@ void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trou
  * What a worker's link to the parent says: WELCOME, START, FAILED with this text and blamed rank, LEFT, and whom the job
  * waits for.
  */
-void jobs_up_welcome(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *welcome,
-                     uint64_t now_us);
+void jobs_up_welcome(struct jobs *jobs, struct jobs_peer *peer,
+                     const struct control_message *welcome, uint64_t now_us);
 void jobs_up_start(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *start);
 void jobs_up_failed(struct jobs *jobs, struct jobs_peer *peer, uint32_t rank, const char *code,
                     const char *text);

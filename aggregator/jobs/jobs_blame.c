@@ -15,17 +15,6 @@
 
 /* ---- lost datagrams ---- */
 
-#define WHO_BYTES (2 * CONTROL_NAME_BYTES + 32)
-
-/* A worker, and the site whose datagrams come in its name. */
-static void sender_text(const struct jobs_peer *peer, char text[WHO_BYTES])
-{
-	snprintf(text, WHO_BYTES, "rank %u (%s", peer->rank, peer->worker.host);
-	if (*peer->worker.site != '\0')
-		text_add(text, WHO_BYTES, ", by site %s", peer->worker.site);
-	text_add(text, WHO_BYTES, ")");
-}
-
 /*
  * A worker's datagrams get no answers, and it cannot know in which direction they are lost. We
  * know whether they arrive, because the channel knows when the worker's KNOCKs last came.
@@ -35,7 +24,6 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	struct job *job = peer->job;
 	uint64_t patience_us = control_path_us(job->silence_us, job->shape.stall_us);
 	struct jobs_heard heard;
-	char who[WHO_BYTES];
 	uint32_t index = 0;
 	bool arrive;
 
@@ -47,24 +35,24 @@ void path_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 		return;
 	}
 	peer->gone = true;
-	sender_text(peer, who);
 	jobs->ports.heard(jobs->ports.data, job_channel_id(jobs, job, index), peer->rank, &heard);
 	arrive = (message->passing > 0 ? heard.whole_us : heard.any_us) < patience_us / 2;
 	if (message->passing > 0)
 		job_fail(jobs, job, peer->rank, "path",
-		         "datagrams of %u bytes %s %s no longer pass, %u do: the path's MTU has "
-		         "shrunk",
-		         message->payload, arrive ? "to" : "from", who, message->passing);
+		         "datagrams of %u bytes %s rank %u (%s) no longer pass, %u do: the path's "
+		         "MTU has shrunk",
+		         message->payload, arrive ? "to" : "from", peer->rank, peer->where,
+		         message->passing);
 	else if (arrive)
 		job_fail(jobs, job, peer->rank, "path",
-		         "the datagrams of %s arrive, but ours do not reach it (%u in %.1f s): is "
-		         "UDP to it blocked?",
-		         who, message->sent, (double)patience_us / 1e6);
+		         "the datagrams of rank %u (%s) arrive, but ours do not reach it (%u in "
+		         "%.1f s): is UDP to it blocked?",
+		         peer->rank, peer->where, message->sent, (double)patience_us / 1e6);
 	else
 		job_fail(jobs, job, peer->rank, "path",
-		         "%s sends datagrams that do not arrive (%u in %.1f s): is UDP from it "
-		         "blocked?",
-		         who, message->sent, (double)patience_us / 1e6);
+		         "rank %u (%s) sends datagrams that do not arrive (%u in %.1f s): is UDP "
+		         "from it blocked?",
+		         peer->rank, peer->where, message->sent, (double)patience_us / 1e6);
 }
 
 /* ---- operations that wait ---- */
@@ -108,47 +96,32 @@ static void doing_text(const struct jobs *jobs, const struct jobs_peer *peer, ch
 		         op_text(peer->does.tag, op), peer->does.open, full);
 }
 
-/* A worker of the same site that is not in this operation, by its heartbeats; or the site's speaker itself. */
-static uint32_t absent_of(const struct job *job, uint32_t speaker, uint64_t tag)
-{
-	const struct jobs_peer *peer = job->members[speaker];
-	const uint64_t via = peer != NULL ? peer->via : 0;
-
-	for (uint32_t rank = 0; rank < job->world && via != 0; rank++) {
-		peer = job->members[rank];
-		if (peer != NULL && peer->via == via &&
-		    (peer->does.open == 0 || peer->does.tag != tag))
-			return rank;
-	}
-	return speaker;
-}
-
 void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_stall *stall)
 {
 	struct job *job = job_with(jobs, channel_id);
 	const struct jobs_peer *peer;
 	char op[OP_BYTES], who[128], doing[192] = "it has left the job";
-	double waited_s = (double)stall->waited_us / 1e6;
 	uint32_t rank;
+	double waited_s = (double)stall->waited_us / 1e6;
 
 	if (job == NULL || stall->rank >= job->world)
 		return;
-	rank = stall->streaming ? stall->rank : absent_of(job, stall->rank, stall->tag);
+	rank = stall->streaming ? stall->rank : site_culprit(job, stall->rank, stall->tag);
 	peer = job->members[rank];
 	snprintf(who, sizeof(who), "rank %u", rank);
 	if (peer != NULL) {
-		text_add(who, sizeof(who), " (%s)", peer->worker.host);
+		text_add(who, sizeof(who), " (%s)", peer->where);
 		doing_text(jobs, peer, doing, sizeof(doing));
 	}
 	if (stall->missing > 1)
 		text_add(who, sizeof(who), " and %u more", stall->missing - 1u);
 	op_text(stall->tag, op);
 	if (stall->streaming)
-		job_fail(jobs, job, rank, "stalled",
-		         "%s has waited %.1f s for data of %s: %s", op, waited_s, who, doing);
+		job_fail(jobs, job, rank, "stalled", "%s has waited %.1f s for data of %s: %s", op,
+		         waited_s, who, doing);
 	else
-		job_fail(jobs, job, rank, "stalled", "%s %s not called %s for %.1f s: %s",
-		         who, stall->missing > 1 ? "have" : "has", op, waited_s, doing);
+		job_fail(jobs, job, rank, "stalled", "%s %s not called %s for %.1f s: %s", who,
+		         stall->missing > 1 ? "have" : "has", op, waited_s, doing);
 }
 
 /* ---- late workers ---- */
@@ -242,14 +215,14 @@ void late_text(const struct jobs *jobs, const struct jobs_peer *peer, char text[
 	if (late > 1)
 		snprintf(more, sizeof(more), " and %u more", late - 1);
 	snprintf(text, CONTROL_TEXT_BYTES, "waiting in %s for rank %u (%s)%s: %s for %.0f s",
-	         op_text(peer->does.tag, op), first->rank, first->worker.host, more,
+	         op_text(peer->does.tag, op), first->rank, first->where, more,
 	         first->does.open == 0 ? "in no operation" : "silent",
 	         (double)(jobs->now_us - since_us) / 1e6);
 }
 
 /* ---- paths with problems ---- */
 
-#define NAME_BYTES (CONTROL_NAME_BYTES + NET_TEXT_BYTES + 64)
+#define NAME_BYTES (JOBS_WHERE_BYTES + NET_TEXT_BYTES + 64)
 #define ADVICE_BYTES 112
 #define MERGED_US 2000000 /* A standstill or heavy loss ends the job after this time. */
 #define MERGED_SHARE 8    /* Loss is heavy if it is an eighth of all datagrams. */
@@ -293,7 +266,7 @@ static void trouble_whom(const struct job *job, const struct jobs_trouble *troub
 		         net_ip_format(&job->wire.group, group));
 	else
 		snprintf(out, NAME_BYTES, "rank %u (%s, %s)", trouble->rank,
-		         job->members[trouble->rank]->worker.host,
+		         job->members[trouble->rank]->where,
 		         job->members[trouble->rank]->worker.address);
 	if (trouble->more > 0)
 		text_add(out, NAME_BYTES, " and %u more", trouble->more);

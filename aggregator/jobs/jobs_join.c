@@ -74,18 +74,46 @@ static bool refused_by_job(struct jobs *jobs, struct jobs_peer *peer, const stru
 	else if (join->world != job->world)
 		peer_refuse(jobs, peer, "world",
 		            "job '%s' has world %u (opened by rank %u, %s), you say %u", job->name,
-		            job->world, job->opener, opener != NULL ? opener->worker.host : "gone",
+		            job->world, job->opener, opener != NULL ? opener->where : "gone",
 		            join->world);
 	else if (other != NULL)
 		peer_refuse(
 			jobs, peer, "rank",
 			"rank %u of job '%s' is taken by %s (%s): each worker has a rank of its "
 			"own, and each job a name",
-			join->rank, job->name, other->worker.host, other->worker.address);
+			join->rank, job->name, other->where, other->worker.address);
 	else if (job->state != JOB_FORMING || job->named)
 		peer_refuse(jobs, peer, "running", "job '%s' has begun without you; use another %s",
 		            job->name,
 		            job->name[message_name_base(job->name)] == '/' ? "membership" : "name");
+	else
+		return false;
+	return true;
+}
+
+/* What two levels cannot do. */
+static bool refused_by_site(struct jobs *jobs, struct jobs_peer *peer,
+                            const struct control_message *join)
+{
+	const struct jobs_peer *other = site_with_name(jobs, join);
+
+	if (jobs->config.sited && *join->site != '\0')
+		peer_refuse(
+			jobs, peer, "site",
+			"this aggregator is site '%s' of parent %s, and cannot be the parent of "
+			"site '%s'",
+			jobs->config.site, jobs->config.parent, join->site);
+	else if (jobs->config.sited && join->world == 0)
+		peer_refuse(jobs, peer, "site",
+		            "this aggregator is site '%s' of parent %s: workers cannot come and go "
+		            "here",
+		            jobs->config.site, jobs->config.parent);
+	else if (other != NULL)
+		peer_refuse(
+			jobs, peer, "site",
+			"another aggregator (%s) has joined as site '%s': give each a --site of "
+			"its own",
+			other->worker.address, join->site);
 	else
 		return false;
 	return true;
@@ -127,7 +155,7 @@ static void least_payload(struct job *job)
  */
 static struct net_ip busiest_address(const struct job *job)
 {
-	const struct net_ip *best = NULL;
+	struct net_ip best = {.scope = 0};
 	uint32_t best_count = 0;
 
 	for (uint32_t rank = 0; rank < job->world; rank++) {
@@ -138,11 +166,11 @@ static struct net_ip busiest_address(const struct job *job)
 			count += job->members[other] != NULL &&
 			         net_ip_same(&job->members[other]->local, &peer->local);
 		if (count > best_count) {
-			best = &peer->local;
+			best = peer->local;
 			best_count = count;
 		}
 	}
-	return *best;
+	return best;
 }
 
 /* The group is of the family in which we send. */
@@ -294,7 +322,7 @@ static bool job_seal(const struct jobs *jobs, struct job *job)
 	explicit_bzero(&keys, sizeof(keys));
 	for (uint32_t rank = 0; rank < job->world && sealed; rank++)
 		sealed = job->members[rank] == NULL ||
-			 jobs->ports.seal_key(job->members[rank], job->name,
+		         jobs->ports.seal_key(job->members[rank], job->name,
 		                              &job->wire.seals->workers[rank]) == 0;
 	return sealed;
 }
@@ -370,6 +398,7 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 		config.fast = channel->fast;
 		config.fast_slots = channel->fast_slots;
 		config.mute = job->wire.mute;
+		config.speakers = job->wire.speakers;
 		config.sited = job->sited;
 		if (channel_open(&config, &channel->channel) != 0)
 			return false;
@@ -475,12 +504,14 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 	job->wire.tokens = calloc(world, sizeof(*job->wire.tokens));
 	job->wire.multicast = calloc(world, sizeof(*job->wire.multicast));
 	job->wire.mute = calloc((world + 63) / 64, sizeof(*job->wire.mute));
+	job->wire.speakers = calloc(world, sizeof(*job->wire.speakers));
 	job->sited = jobs->config.sited;
 	if (keyed)
 		job->wire.seals = calloc(1, seals_bytes(world));
 	job->world = world;
 	if (job->members == NULL || job->seats == NULL || job->wire.tokens == NULL ||
-	    job->wire.multicast == NULL || job->wire.mute == NULL || (keyed && job->wire.seals == NULL)) {
+	    job->wire.multicast == NULL || job->wire.mute == NULL || job->wire.speakers == NULL ||
+	    (keyed && job->wire.seals == NULL)) {
 		job_forget(job);
 		return false;
 	}
@@ -601,21 +632,8 @@ void join_take(struct jobs *jobs, struct jobs_peer *peer, const struct control_m
 	}
 	if (refused_at_sight(jobs, peer, join))
 		return;
-	if (jobs->config.sited && (join->world == 0 || *join->site != '\0')) {
-		peer_refuse(jobs, peer, "site",
-		            join->world == 0
-		                    ? "this aggregator is a site of another one (--parent): workers "
-		                      "cannot come and go here"
-		                    : "this aggregator is a site of another one (--parent), and "
-		                      "can't be the parent of others");
+	if (refused_by_site(jobs, peer, join))
 		return;
-	}
-	if (site_name_taken(jobs, join)) {
-		peer_refuse(jobs, peer, "site",
-		            "another aggregator has joined as site '%s': give each a --site of its own",
-		            join->site);
-		return;
-	}
 	job = join->world > 0 ? job_named(jobs, join->job) : NULL;
 	if (job != NULL && refused_by_job(jobs, peer, job, join))
 		return;

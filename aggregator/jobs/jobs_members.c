@@ -315,7 +315,7 @@ static void seat_take(struct jobs *jobs, struct job *job, uint32_t rank, struct 
 		before->gone = true;
 	if (job->state != JOB_ENDING)
 		job_fail(jobs, job, rank, "lost", "rank %u (%s) has come by another connection",
-		         rank, peer->worker.host);
+		         rank, peer->where);
 	peer_enter(jobs, peer);
 	peer->state = PEER_NAMED;
 	peer->job = job;
@@ -382,8 +382,7 @@ static void member_stay(struct jobs *jobs, struct jobs_peer *peer)
 		job_end(jobs, job);
 	} else if (job->state == JOB_FORMING || job->state == JOB_PROBING) {
 		job_fail(jobs, job, peer->rank, "lost",
-		         "rank %u (%s) has asked for the next membership", peer->rank,
-		         peer->worker.host);
+		         "rank %u (%s) has asked for the next membership", peer->rank, peer->where);
 	}
 	jobs->unsettled = true;
 }

@@ -33,7 +33,9 @@ void job_mute(struct job *job)
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		bool here = job->members[rank] != NULL;
 
-		if (here && (job->sited || speaker_of(job, rank) == rank))
+		job->wire.speakers[rank] =
+			(uint16_t)(here && !job->sited ? speaker_of(job, rank) : rank);
+		if (here && job->wire.speakers[rank] == rank)
 			continue;
 		bit_set(job->wire.mute, rank);
 		job->parted = true;
@@ -41,17 +43,31 @@ void job_mute(struct job *job)
 	job->parted = job->parted || job->sited;
 }
 
-bool site_name_taken(const struct jobs *jobs, const struct control_message *join)
+uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag)
+{
+	const uint64_t via = job->members[rank] != NULL ? job->members[rank]->via : 0;
+
+	for (uint32_t i = rank; i < job->world && via != 0; i++) {
+		const struct jobs_peer *peer = job->members[i];
+
+		if (peer != NULL && peer->via == via &&
+		    (peer->does.open == 0 || peer->does.tag != tag))
+			return i;
+	}
+	return rank;
+}
+
+const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join)
 {
 	const struct jobs_peer *peer;
 
 	if (join->via == 0)
-		return false;
-	LIST_FOREACH(peer, &jobs->used, place)
+		return NULL;
+	for (peer = LIST_FIRST(&jobs->used); peer != NULL; peer = LIST_NEXT(peer, place))
 		if (peer->job != NULL && peer->via != 0 && peer->via != join->via &&
 		    strcmp(peer->worker.site, join->site) == 0)
-			return true;
-	return false;
+			return peer;
+	return NULL;
 }
 
 /* ---- at the site ---- */

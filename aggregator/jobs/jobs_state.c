@@ -77,6 +77,8 @@ void peer_note(struct jobs_peer *peer, const struct control_message *join)
 	peer->asks.payload = join->payload;
 	peer->asks.rcvbuf = join->rcvbuf;
 	snprintf(peer->worker.host, sizeof(peer->worker.host), "%s", join->host);
+	snprintf(peer->where, sizeof(peer->where), "%s%s%s", join->host,
+	         *join->site != '\0' ? ", site " : "", join->site);
 	snprintf(peer->worker.site, sizeof(peer->worker.site), "%s", join->site);
 	peer->via = join->via;
 	peer->asks.silence_us = (uint64_t)join->silence_ms * 1000;
@@ -171,6 +173,7 @@ void job_forget(struct job *job)
 	free(job->wire.tokens);
 	free(job->wire.multicast);
 	free(job->wire.mute);
+	free(job->wire.speakers);
 	if (job->wire.seals != NULL)
 		explicit_bzero(job->wire.seals, seals_bytes(job->world));
 	free(job->wire.seals);
@@ -330,8 +333,8 @@ static void job_tell_parent(struct jobs *jobs, struct job *job, uint32_t rank, c
 		if (peer == NULL || peer->up.state == UP_NONE)
 			continue;
 		peer->up.state = UP_NONE;
-		jobs->ports.up_end(jobs->ports.up, peer,
-		                   i == rank ? JOBS_UP_ABORT : JOBS_UP_LINGER, code, text);
+		jobs->ports.up_end(jobs->ports.up, peer, i == rank ? JOBS_UP_ABORT : JOBS_UP_LINGER,
+		                   code, text);
 	}
 }
 
@@ -372,7 +375,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 {
 	struct job *job = peer->job;
 	const uint32_t rank = peer->rank;
-	char host[CONTROL_NAME_BYTES];
+	char host[JOBS_WHERE_BYTES];
 	bool forms;
 
 	if (job == NULL) {
@@ -380,7 +383,7 @@ void peer_lost(struct jobs *jobs, struct jobs_peer *peer, const char *reason, bo
 		return;
 	}
 	forms = job->state == JOB_FORMING && !job->named;
-	snprintf(host, sizeof(host), "%s", peer->worker.host);
+	snprintf(host, sizeof(host), "%s", peer->where);
 	if (!stands || forms || job->state == JOB_ENDING) {
 		job->members[rank] = NULL;
 		if (stands && forms)

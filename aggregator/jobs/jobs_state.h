@@ -25,6 +25,8 @@
 #define JOBS_LINE_US 10000
 #define JOBS_LINES_US 10000000 /* a thousand lines at once */
 
+#define JOBS_WHERE_BYTES (2 * CONTROL_NAME_BYTES + 8)
+
 /* What a worker has said in its last STAY. */
 struct jobs_stay {
 	char job[CONTROL_JOB_BYTES]; /* The membership that it joined last. */
@@ -85,9 +87,10 @@ struct jobs_peer {
 		uint64_t same_us; /* Since when these two have been the same. */
 		uint64_t seen_us; /* When `worker.seen` came. */
 	} does;
-	struct jobs_worker worker; /* For jobs_worker(), which fills in the rest. */
-	uint64_t via;              /* The number of the site that it joins through, or 0. */
-	struct {                   /* Its link to the parent, if jobs have one. */
+	struct jobs_worker worker;    /* For jobs_worker(), which fills in the rest. */
+	char where[JOBS_WHERE_BYTES]; /* For texts: its host, and its site if it has one. */
+	uint64_t via;                 /* The number of the site that it joins through, or 0. */
+	struct {                      /* Its link to the parent, if jobs have one. */
 		enum { UP_NONE, UP_JOINS, UP_WELCOMED, UP_STARTED } state;
 		char late[CONTROL_TEXT_BYTES]; /* Whom the parent waits for. */
 	} up;
@@ -115,6 +118,7 @@ struct job {
 		struct net_ip group_from; /* Our address that they leave from. */
 		uint64_t *tokens;         /* [world] */
 		uint64_t *mute;           /* [(world + 63) / 64] bits; see struct channel_config. */
+		uint16_t *speakers;       /* [world]; the same. */
 		struct seal_key secret;   /* Makes the numbers of KNOCKEDs. */
 		bool *multicast;          /* [world]; the worker gets results through the group. */
 		struct seals *seals;      /* [world]; NULL without a key. */
@@ -199,11 +203,14 @@ bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_
                   size_t unused);
 
 /* jobs_site.c */
-bool site_formed(const struct job *job);               /* the parent has sent WELCOME to all that are here */
-bool site_name_taken(const struct jobs *jobs, const struct control_message *join);
-void job_mute(struct job *job);                        /* finds out whose blocks come with others' */
+bool site_formed(const struct job *job); /* the parent has sent WELCOME to all that are here */
+/* A worker of another site that has the same name, or NULL. */
+const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join);
+void job_mute(struct job *job); /* finds out whose blocks come with others' */
 bool site_relays_open(struct jobs *jobs, struct job *job);
-void site_tick(struct jobs *jobs, struct job *job);    /* of a job whose workers have left */
+/* Of the workers for whom this one speaks, the first that is not in the operation, by its heartbeats; or this one. */
+uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag);
+void site_tick(struct jobs *jobs, struct job *job); /* of a job whose workers have left */
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other);            /* both of one job */

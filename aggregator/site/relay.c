@@ -17,6 +17,7 @@ struct relay_op {
 struct relay {
 	struct channel *channel;
 	struct stream *stream;
+	uint16_t rank; /* of the worker in whose name it speaks */
 	uint64_t now_us;
 	bool refused;
 	struct wire_mismatch mismatch;
@@ -72,7 +73,7 @@ static bool result_store(struct allreduce *task, const struct access_frame *fram
 {
 	struct relay_op *op = op_of(task);
 	struct channel *channel = op->relay->channel;
-	const uint32_t bytes = frame->count * frame->unit_bytes;
+	const uint32_t bytes = data != NULL ? frame->count * frame->unit_bytes : 0;
 
 	if (task->cut.eager)
 		return channel_eager_set(channel, task->slot, frame->segment, data, bytes);
@@ -99,6 +100,7 @@ int relay_open(const struct stream_config *config, struct channel *channel, stru
 		return -ENOMEM;
 	}
 	relay->channel = channel;
+	relay->rank = config->rank;
 	relay->op_count = config->op_slots;
 	for (uint32_t i = 0; i < relay->op_count; i++)
 		relay->ops[i].relay = relay;
@@ -129,6 +131,7 @@ static void op_begin(struct relay *relay, struct relay_op *op, const struct chan
 		.dtype = asked->dtype,
 		.reduction = asked->reduction,
 		.form = asked->form,
+		.scatter = (asked->flags & WIRE_SCATTER) != 0,
 		.slot = offer->op,
 		.shards_left = 1,
 		.cut = {.segment_count = asked->segment_count,
@@ -143,14 +146,16 @@ static bool offer_take(void *context, const struct channel_offer *offer)
 {
 	struct relay *relay = context;
 	struct relay_op *op = &relay->ops[offer->op];
-	const struct geometry_segment cut = {.frames = offer->frames,
-	                                     .block_count = offer->block_count,
-	                                     .receiver = WIRE_EVERYONE};
+	struct geometry_segment cut = {.frames = offer->frames,
+	                               .block_count = offer->block_count,
+	                               .receiver = offer->receiver};
 	const struct stream_scan scan = {.bits = offer->united,
 	                                 .exponent = offer->exponent,
 	                                 .nonfinite = offer->nonfinite,
 	                                 .cut = &cut};
 
+	if (offer->ours && offer->receiver != WIRE_EVERYONE)
+		cut.receiver = relay->rank; /* for the parent all of the site's workers are one */
 	if (!op->active && !stream_slot_free(relay->stream, offer->op))
 		return false;
 	if (!op->active)

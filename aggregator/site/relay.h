@@ -4,8 +4,8 @@
  *
  * A relay joins a channel (channel.h, "the channel of a site") with a worker's stream to the parent (stream.h). The
  * stream announces the union of the site's workers, pushes their sums, and takes the parent's plans and RESULTs, which
- * the channel passes on. Both count the same frames. A RESULT is acknowledged upwards once all workers of the site have
- * it, so the parent keeps nothing for them, and what they miss is repaired here.
+ * the channel passes on. Both count the same frames (PROTOCOL.md 13). A RESULT is acknowledged upwards once all workers
+ * of the site have it, so the parent keeps nothing for them, and what they miss is repaired here.
  *
  * Pure: packets and the time go in, packets come out. One thread at a time, the channel's; nothing blocks.
  */

@@ -52,8 +52,8 @@ static const char variables[] =
 	"job job-bytes-max jobs-max join-timeout json key key-file late library listen "
 	"local log log-format maxbytes memory-mb metrics minbytes mtu multicast nccl "
 	"network node op op-slots ops overlap parent payload payload-max per-host plot "
-	"port quiet rank rate seed segments-ahead silence site size staging-mb stepfactor threads "
-	"timeline timeout trace trace-block trace-limit unit user warmup watch "
+	"port quiet rank rate seed segments-ahead silence site sites size staging-mb stepfactor "
+	"threads timeline timeout trace trace-block trace-limit unit user warmup watch "
 	"window-bytes wire within workers workers-max world xdp-mode xdp-slots";
 
 /* "late" for WINNOW_LATE and WINNOW_LATE_MS. Returns false if it is not ours, or too long. */

@@ -96,8 +96,11 @@ bool children_winnowd(struct children *c, char *argv[], const int files[3])
 	children_winnowd_path(path, sizeof(path));
 	argv[0] = path;
 	child = child_start(c, argv, files);
-	c->winnowd = child > 0 ? child : 0;
-	return child > 0;
+	if (child < 0)
+		return false;
+	c->winnowds[c->winnowd_count++] = child;
+	c->winnowds_running++;
+	return true;
 }
 
 static bool variable_set(const char *name, const char *value)
@@ -126,22 +129,18 @@ int children_key(struct winnow_config *config)
 	return cli_error(1, "out of memory");
 }
 
-bool children_winnowd_local(struct children *c, const char *threads, char address[32])
+bool children_winnowd_local(struct children *c, char *const more[], char address[32])
 {
 	char listen[] = "--listen", metrics[] = "--metrics=no", log[] = "--log=error";
 	/* A file of options (WINNOW_CONFIG) that winnowd reads must not let anyone join. */
 	char keyed[] = "--insecure-no-key=no", keyless[] = "--insecure-no-key";
 	char *key = secure_getenv("WINNOW_INSECURE_NO_KEY") != NULL ? keyless : keyed;
-	char option[] = "--threads", count[16];
-	char *argv[] = {NULL, listen, address, key, metrics, log, NULL, NULL, NULL};
+	char *argv[6 + CHILDREN_OPTIONS_MAX + 1] = {NULL, listen, address, key, metrics, log};
 
 	if (!children_free_address(address))
 		return false;
-	if (threads != NULL) {
-		snprintf(count, sizeof(count), "%s", threads);
-		argv[6] = option;
-		argv[7] = count;
-	}
+	for (uint32_t i = 0; i < CHILDREN_OPTIONS_MAX && more[i] != NULL; i++)
+		argv[6 + i] = more[i];
 	return children_winnowd(c, argv, (const int[]){CHILD_OURS, CHILD_NOTHING, CHILD_OURS});
 }
 
@@ -202,20 +201,30 @@ bool children_free_address(char address[32])
 {
 	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
 	unsigned end = 32768;
-	uint16_t drawn;
+	static uint16_t
+		drawn; /* Counts up, because a child may take its port only after the next call. */
 
 	if (file != NULL) {
 		(void)!fscanf(file, "%u", &end);
 		fclose(file);
 	}
+	if (drawn == 0)
+		(void)!getrandom(&drawn, sizeof(drawn), 0);
 	for (uint32_t tries = 0; tries < PORT_TRIES && end > PORT_FIRST; tries++)
-		if (getrandom(&drawn, sizeof(drawn), 0) == sizeof(drawn) &&
-		    port_is_free((uint16_t)(PORT_FIRST + drawn % (end - PORT_FIRST)), address))
+		if (port_is_free((uint16_t)(PORT_FIRST + drawn++ % (end - PORT_FIRST)), address))
 			return true;
 	return port_is_free(0, address);
 }
 
 /* ---- ending ---- */
+
+/* SIGTERM makes a winnowd drain: workers on other hosts may still fetch results that they missed. */
+static void winnowds_end(const struct children *c)
+{
+	for (uint32_t i = 0; i < c->winnowd_count; i++)
+		if (c->winnowds[i] > 0)
+			kill(c->winnowds[i], SIGTERM);
+}
 
 /* Signals all running workers and, if they are grouped, also their children. */
 static void children_signal(const struct children *c, int number)
@@ -277,9 +286,10 @@ static void worker_ended(struct children *c, uint32_t number, int how)
 	children_end(c, status);
 }
 
-static void winnowd_ended(struct children *c, int how)
+static void winnowd_ended(struct children *c, uint32_t number, int how)
 {
-	c->winnowd = 0;
+	c->winnowds[number] = 0;
+	c->winnowds_running--;
 	if (c->running == 0 || c->ending)
 		return;
 	cli_error(1, "this host's winnowd ended with status %d, so the workers are being ended",
@@ -295,16 +305,16 @@ static void children_reap(struct children *c)
 	int how;
 
 	while ((pid = waitpid(-1, &how, WNOHANG)) > 0) {
-		if (pid == c->winnowd)
-			winnowd_ended(c, how);
+		for (uint32_t i = 0; i < c->winnowd_count; i++)
+			if (c->winnowds[i] == pid)
+				winnowd_ended(c, i, how);
 		for (uint32_t i = 0; i < c->count; i++)
 			if (c->pids[i] == pid)
 				worker_ended(c, i, how);
 	}
-	/* SIGTERM makes winnowd drain: workers on other hosts may still fetch results that they missed. */
-	if (before > 0 && c->running == 0 && c->winnowd > 0)
-		kill(c->winnowd, SIGTERM);
-	if (c->running == 0 && c->winnowd == 0)
+	if (before > 0 && c->running == 0)
+		winnowds_end(c);
+	if (c->running == 0 && c->winnowds_running == 0)
 		uv_stop(uv_default_loop());
 }
 
@@ -324,8 +334,8 @@ static void on_signal(uv_signal_t *signal, int number)
 		end_by(c, 128 + number, number);
 	else /* A terminal has signalled them itself. */
 		children_end(c, 128 + number);
-	if (c->running == 0 && c->winnowd > 0)
-		kill(c->winnowd, SIGTERM); /* A second SIGTERM ends a winnowd that is draining. */
+	if (c->running == 0)
+		winnowds_end(c); /* A second SIGTERM ends a winnowd that is draining. */
 }
 
 /* Tells whether there are enough descriptors for libuv's default loop. */
@@ -369,9 +379,9 @@ int children_run(struct children *c, bool (*start)(void *context), void *context
 		cli_error(1, "cannot start processes: %s", strerror(errno));
 		children_end(c, 1);
 	}
-	if (c->running == 0 && c->winnowd > 0)
-		kill(c->winnowd, SIGTERM);
-	if (c->running > 0 || c->winnowd > 0)
+	if (c->running == 0)
+		winnowds_end(c);
+	if (c->running > 0 || c->winnowds_running > 0)
 		uv_run(uv_default_loop(), UV_RUN_DEFAULT);
 	uv_timer_stop(&patience);
 	for (size_t i = 0; i < SIGNALS; i++)

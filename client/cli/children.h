@@ -15,6 +15,8 @@
 struct winnow_config;
 
 #define CHILDREN_MAX 512
+#define CHILDREN_WINNOWDS_MAX 65
+#define CHILDREN_OPTIONS_MAX 4
 
 /* These stand for a descriptor that a child gets: our own one, or /dev/null. */
 #define CHILD_OURS (-1)
@@ -26,9 +28,11 @@ struct children {
 	uint64_t linger_ms;   /* After a worker fails, the others have this long to report why. */
 	uint64_t patience_ms; /* How long workers may take to end before SIGKILL; 0: forever. */
 	/* Set by children_*(). */
-	uint32_t count;           /* Workers started. */
-	uint32_t running;         /* Workers still running. */
-	pid_t winnowd;            /* 0 if none runs. */
+	uint32_t count;                        /* Workers started. */
+	uint32_t running;                      /* Workers still running. */
+	uint32_t winnowd_count;                /* Winnowds started. */
+	uint32_t winnowds_running;             /* Winnowds still running. */
+	pid_t winnowds[CHILDREN_WINNOWDS_MAX]; /* Their process ids; 0 for one that has ended. */
 	pid_t pids[CHILDREN_MAX]; /* The workers' process ids; 0 for one that has ended. */
 	bool ending;              /* The workers have been told to end. */
 	int status;               /* The exit status of the first worker that failed. */
@@ -37,7 +41,10 @@ struct children {
 /* Starts one more worker. `files` are its stdin, stdout and stderr. Returns false and sets errno if it cannot. */
 bool children_worker(struct children *c, char *const argv[], const int files[3]);
 
-/* Starts winnowd with the arguments from argv[1] on; fills in argv[0]. Returns false and sets errno if it cannot. */
+/*
+ * Starts one more winnowd with the arguments from argv[1] on; fills in argv[0]. Returns false and sets errno if it
+ * cannot.
+ */
 bool children_winnowd(struct children *c, char *argv[], const int files[3]);
 
 /*
@@ -49,16 +56,16 @@ int children_key(struct winnow_config *config);
 
 /*
  * Starts winnowd for workers on this machine, with the key of children_key(). It prints nothing unless it fails, and
- * listens on `address`, a free port on loopback that this function chooses. If `threads` is NULL, winnowd uses its
- * default.
+ * listens on `address`, a free port on loopback that this function chooses. `more` has up to
+ * CHILDREN_OPTIONS_MAX further options, then NULL.
  */
-bool children_winnowd_local(struct children *c, const char *threads, char address[32]);
+bool children_winnowd_local(struct children *c, char *const more[], char address[32]);
 
 /*
  * Lets start() start winnowd and workers, then runs libuv's default loop until all have ended. Ends the others when
- * start() fails (errno), a worker fails, winnowd ends, or a signal comes. Grouped workers get that signal each time it
- * comes. Passes SIGUSR1 and SIGUSR2 on to the workers, which continue. Tells winnowd to end when all workers have
- * ended. Returns the exit status of the first worker that failed, or 128 plus the signal that ended it.
+ * start() fails (errno), a worker fails, a winnowd ends, or a signal comes. Grouped workers get that signal each time it
+ * comes. Passes SIGUSR1 and SIGUSR2 on to the workers, which continue. Tells the winnowds to end when all workers
+ * have ended. Returns the exit status of the first worker that failed, or 128 plus the signal that ended it.
  */
 int children_run(struct children *c, bool (*start)(void *context), void *context);
 
@@ -68,7 +75,7 @@ void children_environment(uint32_t hosts, uint32_t host, uint32_t each, uint32_t
 /* Writes the path of winnowd beside this program, or only its name to be found in the PATH. */
 void children_winnowd_path(char *path, size_t room);
 
-/* Writes "127.0.0.1:PORT" with a port that is free at the moment. Returns false if there is none. */
+/* Writes "127.0.0.1:PORT" with a port that is free at the moment, another one in each call. False: there is none. */
 bool children_free_address(char address[32]);
 
 #endif /* CLIENT_CLI_CHILDREN_H */

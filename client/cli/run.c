@@ -220,7 +220,7 @@ static bool job_start(void *command)
 
 	uv_timer_init(uv_default_loop(), &drained);
 	if (settings.aggregators == NULL)
-		started = children_winnowd_local(&children, NULL, address);
+		started = children_winnowd_local(&children, (char *[]){NULL}, address);
 	setenv("WINNOW_AGGREGATORS", settings.aggregators != NULL ? settings.aggregators : address,
 	       1);
 	started = started && set_environment();

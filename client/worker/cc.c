@@ -26,7 +26,7 @@ static uint32_t shrunk(uint32_t parts, uint64_t part, uint64_t whole)
 /* CONGESTION.md 4: "less what marks and the two signs of loss have taken from it meanwhile" */
 void cc_shrink(struct cc *cc, uint64_t part, uint64_t whole)
 {
-	cc->starting = false;
+	cc->starting = cc->mode.slow = false;
 	if (cc->mode.probing > 0)
 		cc->mode.parts = shrunk(cc->mode.parts, part, whole);
 	cc_window_set(cc, shrunk(cc->parts, part, whole));

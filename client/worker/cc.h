@@ -45,11 +45,14 @@ extern const struct cc_algorithm cc_swift, cc_reno;
 
 /* The state of cc_mode.c. */
 struct cc_mode {
-	uint32_t parts;     /* The window when the queue became long, or a probe began; or 0. */
-	uint64_t queued_us; /* The queue at that time. */
-	uint64_t least_us;  /* The shortest queue since the last probe, while Reno answers. */
-	uint64_t seen_us;   /* The time at which it was seen. */
-	uint32_t probing;   /* The rounds that are left of the probe. */
+	uint32_t parts;      /* The window when the queue became long, or a probe began; or 0. */
+	uint64_t queued_us;  /* The queue at that time. */
+	uint64_t base_us;    /* The least way that was known when the probe began. */
+	uint64_t longest_us; /* The longest round's way since the last probe, while Reno answers. */
+	uint64_t least_us;   /* The shortest queue since then. */
+	uint64_t seen_us;    /* The time at which it was seen. */
+	uint32_t probing;    /* The rounds that are left of the probe. */
+	bool slow;           /* Reno's slow start. */
 };
 
 struct cc {

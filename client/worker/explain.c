@@ -43,7 +43,8 @@ void explain_mismatch(const struct wire_mismatch *m, char *text, size_t room)
 		snprintf(text, room,
 		         "the aggregator refuses the operation that rank %u announces: its %s "
 		         "cannot be %s",
-		         m->rank_a, name, value_text(m->field, m->value_a, a));
+		         m->rank_a, m->field == WIRE_FIELD_SCATTER ? "call" : name,
+		         value_text(m->field, m->value_a, a));
 		return;
 	}
 	if (m->field == WIRE_FIELD_LAYOUT) {

@@ -36,7 +36,7 @@ struct stream_config {
 	uint64_t group_token; /* packets to the group carry it */
 	const struct bitmap_engine *engine;
 	bool private_network; /* see struct pace_config */
-	bool passes_on;       /* see stream_hold() */
+	bool passes_on; /* see stream_hold(); access->store() is also told of frames of others, without data */
 };
 
 struct stream_stats {

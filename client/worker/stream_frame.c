@@ -267,7 +267,8 @@ static bool result_store(struct stream *s, struct allreduce *task,
 		stream_drop(s, WIRE_DROP_LENGTH);
 		return false;
 	}
-	if (received && !task->access->store(task, &which, packet->body)) {
+	if ((received || s->config.passes_on) &&
+	    !task->access->store(task, &which, received ? packet->body : NULL)) {
 		stream_drop(s, WIRE_DROP_STALE);
 		return false;
 	}

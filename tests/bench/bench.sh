@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bench.sh BUILD [PART..] - all measurements of docs/BENCHMARKS.md, in one run: bound peers loss latency bitmap train
-# colocated share busy cost seal node nic reply xdp lcore idle dpdk; and models, if it is named, since it takes long
+# colocated levels share busy cost seal node nic reply xdp lcore idle dpdk; and models, if it is named, since it takes long
 #
 # Prints one table a part and keeps the raw numbers in BUILD/bench/*.json. Needs root for network namespaces.
 # SIZE, ITERS, ROUNDS and RATE shorten or stretch it; of train STEPS and WORKERS="2 4".
@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1
 shift
-parts=${*:-bound peers loss latency bitmap train colocated share busy cost seal node nic reply xdp lcore idle dpdk}
+parts=${*:-bound peers loss latency bitmap train colocated levels share busy cost seal node nic reply xdp lcore idle dpdk}
 SIZE=${SIZE:-100M} ITERS=${ITERS:-5} RATE=${RATE:-1gbit} RATE_BITS=${RATE_BITS:-1G}
 bytes=$(numfmt --from=iec "$SIZE")
 raw=$build/bench
@@ -19,6 +19,7 @@ mkdir -p "$raw"
 . tests/bench/xdp.sh
 . tests/bench/dpdk.sh
 . tests/bench/colocated.sh
+. tests/bench/levels.sh
 . tests/bench/share.sh
 . tests/bench/busy.sh
 . tests/bench/node.sh

@@ -8,6 +8,7 @@
 net=wbench$$
 links_made=()
 links_burst=256kb links_queue=8mb # of a shaped link
+links_bridge=br0                  # the switch that a host is at
 
 # Peers and cross traffic get the TCP that most machines have, whatever this one's is: BBR does not answer loss. Where a
 # namespace may not have cubic, it has reno.
@@ -20,7 +21,7 @@ links_host() { # name address rate mtu
 	links_made+=("$net-$1")
 	ip netns add "$net-$1"
 	ip link add "$1" netns "$net-sw" mtu "$4" type veth peer name eth0 netns "$net-$1" mtu "$4"
-	ip -n "$net-sw" link set "$1" master br0 up
+	ip -n "$net-sw" link set "$1" master "$links_bridge" up
 	ip -n "$net-$1" addr add "$2/24" dev eth0
 	ip -n "$net-$1" link set lo up
 	ip -n "$net-$1" link set eth0 up

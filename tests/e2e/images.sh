@@ -6,6 +6,7 @@
 base_image
 image winnowd winnowd
 image worker winnow-worker
+image worker winnow-worker:arm64 "${platform[@]}" linux/arm64
 image_for_both winnowd winnowd-for-both
 if [ -e "$BUILD/winnow-dpdk.so" ]; then
 	image winnowd winnowd:dpdk --build-arg DATAPATH=dpdk

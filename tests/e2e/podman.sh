@@ -3,6 +3,7 @@
 #
 #   pod ARG..        podman; its containers, images and networks are in $BUILD/containers, nobody else's
 #   image NAME TAG ARG..  builds docker/NAME.Dockerfile; says size and seconds. Layers of an earlier run serve again
+#   image NAME TAG "${platform[@]}" linux/arm64  the same for that platform
 #   image_for_both NAME TAG  the same for x86-64 and 64-bit Arm, under one name; in $tmp/arm is the root of the one for Arm
 #   group_image NAME  an image winnow-NAME of Debian with packages.txt's group NAME
 #   debian_program NAME   where it is: installed, or unpacked from the package prometheus, which would start a service if it were installed
@@ -68,9 +69,10 @@ base_image() {
 	pod run --rm --network none "$base" true 2>"$tmp/first.err" || fail "podman cannot run a container"
 }
 
-# Beside other tests it takes what they leave: a container's processes are weighed together, whatever their niceness.
+# Beside other tests it takes what they leave, of which four times as much as another process does that has a niceness of 19, since
+# tests wait for images. A container's processes are weighed together, whatever their niceness.
 build_options=(--format docker --network host)
-[ "$(nice)" = 0 ] || build_options+=(--cpu-shares 2)
+[ "$(nice)" = 0 ] || build_options+=(--cpu-shares 60)
 
 built() { # NAME ARG..
 	local name=$1
@@ -90,11 +92,13 @@ image() {
 	echo "image $tag: $(($(pod image inspect -f '{{.Size}}' "$tag") / 100000 * 100000 / 1000)) KB, built in $((SECONDS - begun)) s"
 }
 
-# Podman 4.3 does not know BUILDPLATFORM by itself, and makes containers of its own platform's image alone if it is given the name.
+# Podman 4.3 does not know BUILDPLATFORM by itself.
+platform=(--build-arg "BUILDPLATFORM=linux/$(dpkg --print-architecture)" --platform)
+# It makes containers of its own platform's image alone if it is given the name.
 image_for_both() {
 	local begun=$SECONDS digest image
 	pod rmi "$2" >/dev/null 2>&1
-	built "$1" --manifest "$2" --platform linux/amd64,linux/arm64 --build-arg "BUILDPLATFORM=linux/$(dpkg --print-architecture)"
+	built "$1" --manifest "$2" "${platform[@]}" linux/amd64,linux/arm64
 	echo "image $2 for two platforms, built in $((SECONDS - begun)) s"
 	pod manifest inspect "$2" >"$tmp/platforms" || fail "$2 is no manifest"
 	digest=$(python3 -c '

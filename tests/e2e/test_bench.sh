@@ -59,6 +59,13 @@ END
 "$w" bench --local 2 --size 64K,4K --iters 2 >"$tmp/table" || fail "a table ends with $?"
 [ "$(grep -cE ' algbw +busbw |\(GB/s\) +\(GB/s\)' "$tmp/table") $(grep -vc '^#' "$tmp/table")" = "2 2" ] || fail "the table: $(cat "$tmp/table")"
 
+# Workers join through sites in blocks of ranks, and the conditions say how many there are.
+"$w" bench --local 3 --sites 2 --size 64K,4K --iters 2 --check >"$tmp/table" || fail "sites: $(cat "$tmp/table")"
+grep -q '^# winnow bench .*: 3 workers, 2 sites, block' "$tmp/table" || fail "the sites' table: $(cat "$tmp/table")"
+"$w" bench --local 2 --sites 2 --dtype i32 --size 64K --iters 2 --check --json >"$tmp/json" || fail "two sites of a worker each end with $?"
+[ "$(json "$tmp/json" sites) $(json "$tmp/json" errors)" = "2 0" ] || fail "the sites' JSON: $(cat "$tmp/json")"
+refuses 2 'sites is 3: want at most one for each worker' "$w" bench --local 2 --sites 3
+
 # Single elements, random ones: several segments, the last of them short.
 for how in "--dtype f32 --in-place" "--dtype bf16" "--wire fixed32"; do
 	# shellcheck disable=SC2086 # a list

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Whatever strangers and tenants send to the control port and to HTTP without end (flood.py): heartbeats of other jobs leave in
-# time, a 4 KB operation takes at most three times its own time, and SIGTERM ends winnowd. test_floods_all.sh has all floods.
+# time, a 4 KB operation takes at most three times its own time, and SIGTERM ends winnowd. test_floods_all.sh has the other floods.
 # late: it measures what others on this machine would disturb
 . "$(dirname "$0")/lib.sh"
 . tests/e2e/python.sh
 need_modules numpy
 floods=${FLOODS:-passphrases http}
-seconds=${FLOOD_SECONDS:-3}
+seconds=3
 http=$(free_port)
 honest=$("$BUILD/winnow" key) evil=$("$BUILD/winnow" key)
 printf '%s\n' "honest $honest" "watch $honest" "flood $evil" >"$tmp/keys"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The image of winnowd, built and run: as nobody without capabilities on a read-only root, health, drain, two on a bridge
-# network found by name, one killed; keys rotated, an aggregator upgraded and one added under jobs. test_image_paths.sh runs the other data paths.
+# network found by name, one killed; keys rotated, an aggregator upgraded and one added under jobs; images for 64-bit Arm, which
+# train. test_image_paths.sh runs the other data paths.
 # release: it needs images, packages or a booted system
 # no-sanitizers: the images build their own
 . "$(dirname "$0")/lib.sh"
@@ -118,5 +119,21 @@ port=$(free_port)
 "${qemu[@]}" "$tmp/arm/usr/bin/winnowd" --insecure-no-key --listen "127.0.0.1:$port" --metrics no 2>"$tmp/winnowd-arm.log" &
 pids+=($!) daemons+=($!)
 await 'event=ready.*isa=neon' "$tmp/winnowd-arm.log"
+
+# Two workers train with it, one of each kind: PyTorch, NumPy and Gloo of either image.
+pod rm -f -t 0 "$net-one-0" "$net-one-1" >/dev/null
+image worker winnow-worker
+image worker winnow-worker:arm64 "${platform[@]}" linux/arm64
+master=$(free_port)
+trains() { # rank image or option..
+	network=ns:/proc/self/ns/net container "train-$1" "${hard[@]}" --tmpfs /tmp -e RANK="$1" -e WORLD_SIZE=2 -e MASTER_ADDR=127.0.0.1 -e MASTER_PORT="$master" \
+		-e GLOO_SOCKET_IFNAME=lo -e WINNOW_AGGREGATORS="127.0.0.1:$port" -e WINNOW_INSECURE_NO_KEY=1 "${@:2}" --steps 3
+}
+trains 0 winnow-worker
+trains 1 -v "$(command -v qemu-aarch64-static):/qemu:ro" --entrypoint /qemu winnow-worker:arm64 /usr/bin/python3 /usr/share/winnow/demo/train.py
+for rank in 0 1; do [ "$(ended train-$rank 240)" = 0 ] || fail "rank $rank of a training: $(cat "$tmp/train-$rank.err")"; done
+sed -n 's/.* 3 steps, parameters add up to //p' "$tmp/train-0.out" "$tmp/train-1.out" >"$tmp/sums"
+awk '{ sum[NR] = $1 } END { off = sum[1] - sum[2]; exit !(NR == 2 && off * off <= 1e-12 * sum[1] * sum[1]) }' "$tmp/sums" ||
+	fail "the two workers have other parameters: $(cat "$tmp/sums")"
 
 echo "all right"

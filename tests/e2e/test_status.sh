@@ -108,6 +108,41 @@ until_status 1 8 'nothing was heard for .* from rank 2.*after 8.0s' "$m1" --late
 until_status 0 10 'last failure, .* job frozen: rank 2 .* is lost' "$m1"
 kill -KILL "$last"
 
+# A site says whose it is, and waits for its parent alone; workers that are elsewhere are no problem of its own.
+m3=127.0.0.1:$(free_port)
+winnowd --insecure-no-key --metrics "$m3" --parent "$one" --site rack1
+site=$DAEMON
+racks() { # rank, aggregator
+	"$w" bench --aggregators "$2" --insecure-no-key --job racks --rank "$1" --world 2 --size 1M --iters 1000000 >/dev/null 2>"$tmp/racks$1.err" &
+	pids+=($!)
+	last=$!
+}
+racks 0 "127.0.0.1:$PORT"
+first_rank=$last
+until_status 1 10 'job racks: forming for .*: its parent waits for other workers' "$m3" --late 500ms
+until_status 1 10 'job racks: forming for .*: waits for rank 1$' "$m1" --late 500ms
+racks 1 "$one"
+until_status 0 20 'racks +running +1/1 ' "$m3"
+until_status 0 20 'racks +running +2/2 ' "$m1"
+status 0 "^$m3: healthy; winnowd .*, site rack1 of $one, up " "$m3" --workers
+grep -qE '^racks +1 +elsewhere +- +- +- +- ' "$tmp/status.out" || fail "a worker elsewhere: $(cat "$tmp/status.out")"
+status 0 'RANK +STATE +HOST +SITE +ADDRESS' "$m1" --workers
+grep -qE '^racks +0 +ready +[^ ]+ +rack1 +127' "$tmp/status.out" || fail "a worker of a site: $(cat "$tmp/status.out")"
+grep -qE '^racks +1 +ready +[^ ]+ +- +127' "$tmp/status.out" || fail "a worker without a site: $(cat "$tmp/status.out")"
+status 0 "" "$m1" "$m3" --json
+is '[w.get("site") for w in v["aggregators"][0]["report"]["jobs"][0]["workers"]] == ["rack1", None]'
+is '[w.get("site") for w in v["aggregators"][1]["report"]["jobs"][0]["workers"]] == [None, None]'
+is '[[a["report"].get(name) for name in ("site", "parent")] for a in v["aggregators"]] == [[None, None], ["rack1", "'"$one"'"]]'
+# The alert for a job that lacks workers compares these two.
+python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' "http://$m3/metrics" >"$tmp/metrics"
+[ "$(grep -E '^winnow_job_(workers|members)' "$tmp/metrics")" = $'winnow_job_workers{job="racks"} 1\nwinnow_job_members{job="racks"} 1' ] ||
+	fail "a site's metrics: $(grep racks "$tmp/metrics")"
+! grep -q 'rank="1"' "$tmp/metrics" || fail "a site's metrics of a worker elsewhere: $(grep 'rank="1"' "$tmp/metrics")"
+kill -KILL "$first_rank" "$last"
+until_status 0 20 '0 jobs' "$m3"
+DAEMON=$site
+winnowd_stop
+
 # A job whose workers do not all come.
 start lonely "$w" bench --aggregators "$one" --insecure-no-key --job lonely --rank 1 --world 3 --join-timeout 30
 until_status 1 10 'job lonely: forming for .*: waits for rank 0, 2' "$m1" --late 500ms

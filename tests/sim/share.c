@@ -27,17 +27,14 @@ struct scene {
 	bool (*run)(const struct scene *scene);
 	void (*lay)(struct share *s, uint64_t rate_bits_s, uint64_t buffer_bytes,
 	            uint64_t mark_bytes);
-	uint64_t delay_us, wait_us; /* alone: one way; for a CPU */
+	uint64_t delay_us, wait_us; /* one way; for a CPU */
 	uint64_t mark_bytes;        /* two_dense */
-	uint32_t queue, rounds;     /* tcp_beside: which one, and how many operations */
+	uint32_t queue, rounds;     /* tcp_beside, tcp_first: which one; how many operations */
 	uint64_t rate_bits_s, buffer_bytes, mb;
 	bool multicast, private_network;
 };
 
-/*
- * What is not as it should be today: it may become better, but not worse than `most`, or `least`. A real TCP sends
- * bursts, and has more beside a job than the one here: see BENCHMARKS.md.
- */
+/* What is not as it should be today: it may become better, but not worse than `most`, or `least`. */
 static const struct known {
 	const char *world, *text;
 	double most, least;
@@ -46,11 +43,14 @@ static const struct known {
 	{"alone-own", "1000 Mbit/s, 500 us: times the bound", 1.04, 0},
 	{"alone-busy", "300 Mbit/s, 25 us: times the bound", 1.17, 0},
 	{"alone-busy", "1000 Mbit/s, 25 us: times the bound", 1.23, 0},
-	{"tcp-up", "TCP's share beside a dense job", 0.7, 0.3},
+	{"tcp-up", "TCP's share beside a dense job", 0.75, 0.3},
 	{"tcp-up-long", "TCP's share beside a dense job", 0.7, 0.3},
+	{"tcp-down", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-shallow", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-shallow-down", "TCP's share beside a dense job", 0.7, 0.3},
 	{"tcp-fast", "TCP's share beside a dense job", 0.7, 0.3},
+	{"tcp-first-up", "TCP's share beside a dense job, mean", 0.65, 0.3},
+	{"tcp-first-down", "TCP's share beside a dense job, mean", 0.65, 0.3},
 	{"loss", "5 % lost, 25 us one way: times lossless", 1.35, 0},
 	{"loss", "5 % lost, 500 us one way: times lossless", 1.35, 0},
 };
@@ -202,10 +202,10 @@ static void late(struct share *s, uint32_t job, uint64_t us)
 static void run(struct share *s)
 {
 	world_run(&s->spec, &s->outcome);
-	if (!s->outcome.ok) {
-		printf("%-12s %s\n", s->name, s->outcome.why);
-		s->missed = !s->may_starve || strncmp(s->outcome.why, "hang", 4) != 0;
-	}
+	if (s->outcome.ok || (s->may_starve && strncmp(s->outcome.why, "hang", 4) == 0))
+		return;
+	printf("%-12s %s\n", s->name, s->outcome.why);
+	s->missed = true;
 }
 
 static bool done(struct share *s)
@@ -355,16 +355,47 @@ static bool tcp_beside(const struct scene *scene)
 }
 
 /*
+ * A dense job comes when a TCP flow has filled the queue, which it never sees empty. What is counted begins 6 s later;
+ * each start finds the flow elsewhere in its sawtooth.
+ */
+static bool tcp_first(const struct scene *scene)
+{
+	const uint32_t starts = 5, flows[] = {1, 0};
+	struct share all = {.name = scene->name};
+	double sum = 0;
+	bool met = true;
+
+	for (uint32_t i = 0; i < starts; i++) {
+		struct share *s = make(scene->name, 1, 2, 25);
+		const uint64_t from_us = 8000000 + i * 1500000;
+		const uint64_t counted_us[] = {from_us + 6000000, from_us + 18000000};
+
+		hosts(s, scene->rate_bits_s, scene->buffer_bytes, 0);
+		dense(s, 0, scene->mb * MB, scene->rounds);
+		late(s, 0, from_us);
+		s->may_starve = true;
+		s->spec.limit_us = counted_us[1];
+		cross(s, scene->queue);
+		run(s);
+		row(s, share_part(s, scene->queue, flows, counted_us), "TCP's share, start %u", i);
+		sum += share_part(s, scene->queue, flows, counted_us);
+		met = done(s) && met;
+	}
+	goal(&all, sum / starts, 0.4, 0.6, "TCP's share beside a dense job, mean");
+	return met && !all.missed;
+}
+
+/*
  * A TCP flow beside two dense jobs ends. They may take each other for it until both have looked whether the queue is
  * theirs, which each does when it has seen no shorter one for ten seconds.
  */
 static bool tcp_ends(const struct scene *scene)
 {
 	const uint64_t ends_us = 4000000, look_us = 15000000;
-	struct share *s = make(scene->name, 2, 2, 25);
+	struct share *s = make(scene->name, 2, 2, scene->delay_us);
 	uint64_t both_us[2];
 
-	port(s, 300 * MBIT, MB, 0);
+	port(s, 300 * MBIT, scene->buffer_bytes, 0);
 	dense(s, 0, 24 * MB, 13);
 	dense(s, 1, 24 * MB, 13);
 	cross(s, 1);
@@ -597,9 +628,9 @@ static bool alone(const struct scene *scene)
 	return met;
 }
 
-#define TCP_BESIDE(on_queue, mbit_s, buffer, of_mb, so_often)                                      \
-	.run = tcp_beside, .queue = on_queue, .rate_bits_s = (mbit_s)*MBIT,                        \
-	.buffer_bytes = buffer, .mb = of_mb, .rounds = so_often
+#define TCP(runs, on_queue, mbit_s, buffer, of_mb, so_often)                                       \
+	.run = runs, .queue = on_queue, .rate_bits_s = (mbit_s)*MBIT, .buffer_bytes = buffer,      \
+	.mb = of_mb, .rounds = so_often
 
 static const struct scene worlds[] = {
 	{"alone", "one job on links of its own", .run = alone, .delay_us = 25},
@@ -615,16 +646,24 @@ static const struct scene worlds[] = {
 	{"small-port", "4 KB operations beside a dense job at one port", .run = small_beside,
          .lay = port},
 	{"small-hosts", "the same on shared hosts", .run = small_beside, .lay = hosts},
-	{"tcp-up", "a TCP flow beside a dense job's PUSHes", TCP_BESIDE(1, 300, MB, 6, 48)},
+	{"tcp-up", "a TCP flow beside a dense job's PUSHes", TCP(tcp_beside, 1, 300, MB, 6, 48)},
 	{"tcp-up-long", "as tcp-up, and operations are eight times as long",
-         TCP_BESIDE(1, 300, MB, 48, 6)},
-	{"tcp-down", "a TCP flow beside a dense job's RESULTs", TCP_BESIDE(2, 300, MB, 6, 48)},
-	{"tcp-shallow", "as tcp-up, with a tenth of the buffer", TCP_BESIDE(1, 300, 100000, 6, 24)},
+         TCP(tcp_beside, 1, 300, MB, 48, 6)},
+	{"tcp-down", "a TCP flow beside a dense job's RESULTs", TCP(tcp_beside, 2, 300, MB, 6, 48)},
+	{"tcp-shallow", "as tcp-up, with a tenth of the buffer",
+         TCP(tcp_beside, 1, 300, 100000, 6, 24)},
 	{"tcp-shallow-down", "as tcp-down, with a tenth of the buffer",
-         TCP_BESIDE(2, 300, 100000, 6, 24)},
+         TCP(tcp_beside, 2, 300, 100000, 6, 24)},
 	{"tcp-fast", "as tcp-up, at 1 Gbit/s with a quarter of the buffer",
-         TCP_BESIDE(1, 1000, 250000, 12, 40)},
-	{"tcp-ends", "a TCP flow beside two dense jobs ends", .run = tcp_ends},
+         TCP(tcp_beside, 1, 1000, 250000, 12, 40)},
+	{"tcp-first-up", "as tcp-up, and TCP was there before the job",
+         TCP(tcp_first, 1, 300, MB, 100, 9)},
+	{"tcp-first-down", "as tcp-down, and TCP was there before the job",
+         TCP(tcp_first, 2, 300, MB, 100, 9)},
+	{"tcp-ends", "a TCP flow beside two dense jobs ends", .run = tcp_ends, .delay_us = 25,
+         .buffer_bytes = MB},
+	{"tcp-ends-far", "the same, 10 ms one way and half the buffer", .run = tcp_ends,
+         .delay_us = 10000, .buffer_bytes = MB / 2},
 	{"join", "a second dense job joins", .run = join},
 	{"start-soon", "a second dense job begins up to 2 ms after the first, on busy hosts",
          .run = start_soon},

@@ -13,7 +13,7 @@
 #define CROSS_BYTES 1472
 #define ANSWER_BYTES 32
 #define WINDOW_START 10
-#define OVERTAKEN 3 /* answers to later ones: it is lost */
+#define OVERTAKEN 16 /* answers to later ones: it is lost. With 3, what jitter reorders would be. */
 #define RTO_US_MIN 200000
 
 struct cross_packet {

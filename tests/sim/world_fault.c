@@ -339,10 +339,11 @@ static bool absence_told(const struct sim_worker *w, uint32_t who)
 	told = strstr(error, want);
 	if (w->world->spec->aggregators[0].overlooks_stalls || (told != NULL && is_heavy(w->world)))
 		return told != NULL && (told[strlen(want)] == '\0' || told[strlen(want)] == ';');
-	snprintf(want, sizeof(want), "rank %u (host%u) has not called operation %#llx for ", who,
-	         job->workers[who].node, tag);
+	snprintf(want, sizeof(want), "rank %u (host%u", who, job->workers[who].node);
 	told = strstr(error, want);
-	if (told == NULL)
+	told = told != NULL ? strchr(told, ')') : NULL; /* its site may be named, too */
+	snprintf(want, sizeof(want), ") has not called operation %#llx for ", tag);
+	if (told == NULL || strncmp(told, want, strlen(want)) != 0)
 		return false;
 	told += strlen(want);
 	sscanf(told, "%lf s: it is alive, in no operation%n", &waited_s, &used);

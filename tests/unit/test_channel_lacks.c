@@ -5,7 +5,7 @@
 
 #include "aggregator/channel/channel_state.h"
 #include "tests/flatten.h"
-#include "tests/unit/test_channel_slot.h"
+#include "tests/unit/test_channel.h"
 
 /* By sequence: sent to all before the latest that the worker has seen, or not. */
 BENCH_TEST(lacks_sequence, dense_open(2, 16, 0))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_channel_slot.c - pushes, results, acknowledgements and credit */
 
-#include "tests/unit/test_channel_slot.h"
+#include "tests/unit/test_channel.h"
 
 /* ---- pushes ---- */
 

@@ -70,6 +70,8 @@ static struct jobs_copy *copy_made(void *context)
 	copy->jobs[0].workers = workers;
 	workers[0] = worker_of(0);
 	workers[1] = worker_of(1);
+	for (uint32_t rank = 2; rank < OTHERS_WORLD_MAX; rank++)
+		workers[rank].state = "missing";
 	for (uint32_t i = 1; i < copy->job_count; i++) {
 		copy->jobs[i].view = others[i - 1];
 		copy->jobs[i].workers = workers; /* as if they were the same */

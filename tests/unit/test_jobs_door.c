@@ -103,27 +103,6 @@ BENCH_TEST(found)
 	expect_line(b, 1, CONTROL_WELCOME);
 }
 
-/* A decider that drains names nothing at a boundary: its members come back, and it takes nobody. */
-BENCH_TEST(drains)
-{
-	job_running(b, 0, "job", 2);
-	jobs_drain(b->jobs);
-	for (uint32_t i = 0; i < 2; i++)
-		assert_true(expect_line(b, i, CONTROL_PING)->drains);
-	stay(b, 0, "job", 0, 2);
-	stay(b, 1, "job", 1, 2);
-	assert_true(b->workers[0].closed && b->workers[1].closed);
-	assert_int_equal(totals_of(b).jobs, 0);
-	/* They wait at its door until it is gone, as newcomers do. */
-	for (uint32_t i = 0; i < 3; i++)
-		knock(b, i, "job", 0);
-	stay(b, 0, "job", 0, 2);
-	stay(b, 1, "job", 1, 2);
-	wait(b, 61, 7);
-	for (uint32_t i = 0; i < 3; i++)
-		expect_silence(b, i);
-}
-
 /* Who comes back has its rank again, and so have the others; but rank 0 is a member's, and no rank two newcomers'. */
 TEST(own_rank)
 {

@@ -256,38 +256,6 @@ BENCH_TEST(holds)
 	assert_int_equal(totals_of(b).jobs, 0);
 }
 
-/* What a member passes on before all have come is a loss to all, and the member stays one; its own end is a leave. */
-TEST(passes_on)
-{
-	for (uint32_t own = 0; own < 2; own++) {
-		struct control_message end = {.kind = CONTROL_ABORT, .text = "so there"};
-		char name[CONTROL_JOB_BYTES] = "", after[CONTROL_JOB_BYTES] = "";
-		struct bench *b = usual_open();
-
-		strcpy(end.code, own ? "aborted" : "gone");
-		job_running(b, 0, "job", 3);
-		jobs_gone(b->jobs, b->workers[2].peer, "reset");
-		for (uint32_t i = 0; i < 2; i++) {
-			expect_told(b, i, "lost");
-			stay(b, i, "job", i, 3);
-		}
-		for (uint32_t i = 0; i < 2; i++)
-			expect_next(b, i, i, 2, 0, name);
-		come(b, 0, name, 0, 2);
-		say(b, 0, &end);
-		assert_int_equal(b->workers[0].closed, own);
-		expect_told(b, 1, own ? "lost" : "gone");
-		if (!own) {
-			expect_told(b, 0, "gone");
-			stay(b, 0, name, 0, 3);
-		}
-		stay(b, 1, name, 1, 3);
-		expect_next(b, 1, !own, own ? 1 : 2, 0, after);
-		assert_string_not_equal(after, name);
-		bench_close(b);
-	}
-}
-
 /* What somebody says of another job, or another way, is no STAY. */
 BENCH_TEST(strangers)
 {

@@ -252,25 +252,27 @@ TEST(contended)
 	assert_int_equal(pace.cc.window, 16);
 	round_of(20000);
 	assert_true(pace.cc.algorithm == &cc_reno);
-	assert_int_equal(pace.cc.window, 66);
+	assert_int_equal(pace.cc.window, 128); /* slow start, until 4 ms more queue */
+	round_of(24001);
+	assert_int_equal(pace.cc.window, 130);
 	round_of(20000); /* longer than two round trips: that of two counts */
-	assert_int_equal(pace.cc.window, 68);
+	assert_int_equal(pace.cc.window, 132);
 	for (int i = 0; i < 20; i++) /* one and a half */
 		pace_rtt(&pace, 20000, 20000, now_us + 19999);
 	pace_sent(&pace, pace.cc.window);
 	now_us += 30000;
 	for (int i = 0; i < 3; i++)
 		pace_rtt(&pace, 20000, 20000, now_us);
-	assert_int_equal(pace.cc.window, 69);
-	assert_in_range(pace.cc.parts, 69 * 256 + 100, 69 * 256 + 140);
+	assert_int_equal(pace.cc.window, 133);
+	assert_in_range(pace.cc.parts, 133 * 256 + 100, 133 * 256 + 140);
 	pace_lost(&pace, 1);
 	round_of(30000);
-	assert_int_equal(pace.cc.window, 48);
+	assert_int_equal(pace.cc.window, 93);
 	round_of(30000);
-	assert_int_equal(pace.cc.window, 50);
+	assert_int_equal(pace.cc.window, 95);
 	pace_lost(&pace, 1);
 	round_of(100 + 200); /* nothing queues: it was chance */
-	assert_in_range(pace.cc.window, 50, 52);
+	assert_in_range(pace.cc.window, 95, 97);
 	while (now_us < LOOK_US - 200000)
 		round_of(20000);
 	assert_in_range(pace.cc.window, 190, 200);
@@ -281,6 +283,21 @@ TEST(contended)
 		round_of(100 * pace.cc.window);
 	assert_true(pace.cc.algorithm == &cc_swift);
 	assert_in_range(pace.cc.window, 2, 16);
+}
+
+/* Slow start beside TCP lasts while the queue stays, and ends with a loss. */
+TEST(contended_slow)
+{
+	grown_to_64(1000);
+	for (int i = 0; i < 3; i++)
+		round_of(20000);
+	round_of(24000);
+	assert_int_equal(pace.cc.window, 256);
+	pace_lost(&pace, 1);
+	round_of(20000);
+	assert_int_equal(pace.cc.window, 179);
+	round_of(20000);
+	assert_int_equal(pace.cc.window, 181);
 }
 
 /* A queue that bridges waits of more than a millisecond is nobody else's. */
@@ -334,6 +351,51 @@ TEST(look)
 	for (int i = 0; i < 20; i++)
 		round_of(100 + 100 * pace.cc.window);
 	assert_in_range(pace.cc.window, 4, 6); /* as usual */
+}
+
+/* A window that comes after TCP: the least way it knows is 13 ms of TCP's queue. At a loss the queue takes 26 ms. */
+static void contended_first(void)
+{
+	now_us = 1000;
+	pace_begin(64, 64);
+	round_of(13000);
+	for (int i = 0; i < 100 && pace.cc.algorithm == &cc_swift; i++)
+		round_of(20000);
+	round_of(26000);
+	assert_true(pace.cc.algorithm == &cc_reno);
+	assert_int_equal(pace.cc.window, 64);
+}
+
+/* TCP's losses do not empty the queue, though it has never been shorter. A quarter of the longest way does. */
+TEST(contended_first_bottom)
+{
+	contended_first();
+	round_of(13000);
+	assert_true(pace.cc.algorithm == &cc_reno);
+	round_of(6501);
+	assert_true(pace.cc.algorithm == &cc_reno);
+	round_of(6500);
+	assert_true(pace.cc.algorithm == &cc_swift);
+}
+
+/* Room that a look makes tells of TCP where the way becomes shorter than ever; else the queue is gone. */
+TEST(look_first)
+{
+	static const struct {
+		uint64_t way_us;
+		bool is_swift;
+	} looks[] = {{12700, false}, {12800, true}, {13200, true}, {13201, false}};
+
+	for (size_t i = 0; i < sizeof(looks) / sizeof(looks[0]); i++) {
+		contended_first();
+		while (pace.cc.mode.probing == 0)
+			round_of(20000);
+		round_of(20000);
+		round_of(20000);
+		assert_int_equal(pace.cc.mode.probing, 1);
+		round_of(looks[i].way_us);
+		assert_int_equal(pace.cc.algorithm == &cc_swift, looks[i].is_swift);
+	}
 }
 
 /* The least limit there is: a queue must be long in two rounds, and ends doubling before. */

@@ -55,19 +55,6 @@ static void check_begins(struct path *path)
 	assert_true(path->checking);
 }
 
-/* Nothing waits, or news keeps coming: not one KNOCK. */
-TEST(news)
-{
-	struct path path = opened(2);
-	uint32_t smaller;
-
-	for (int i = 0; i < 100; i++) {
-		path_waits(&path, i % 2 == 0 ? now_us : NEVER, now_us);
-		now_us += CHECK_US - 1;
-		assert_int_equal(knocks(&path, &smaller), 0);
-	}
-}
-
 /* An answer by every channel, and nothing more until a quarter of the silence time has passed. */
 TEST(answered)
 {

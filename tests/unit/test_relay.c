@@ -40,8 +40,9 @@ struct flight {
 struct op {
 	struct allreduce task[WORKERS];
 	uint8_t dtype, reduction, form;
+	bool scatter;
 	uint32_t count;
-	uint8_t *in[WORKERS], *out[WORKERS];
+	void *in[WORKERS], *out[WORKERS];
 };
 
 struct place {
@@ -97,10 +98,19 @@ static void fly_down(struct world *w, uint32_t place, const struct packet_out *o
 	for (uint32_t rank = 0; rank < WORKERS; rank++) {
 		if (out->dest != WIRE_EVERYONE && out->dest != rank)
 			continue;
+		struct packet_out head = *out;
+
+		/* As data_packets.c: who does not receive the blocks gets the head alone. */
+		if (out->dest == WIRE_EVERYONE && out->receiver != WIRE_EVERYONE &&
+		    out->receiver != rank) {
+			head.piece_count = 1;
+			head.bytes = (uint32_t)head.pieces[0].iov_len;
+		}
+		head.pieces[0].iov_base = head.head;
 		if (site_of(rank) == place)
-			fly(w, rank, true, out);
+			fly(w, rank, true, &head);
 		else if (place == SITES && rank % 2 == 0)
-			fly(w, WORKERS + site_of(rank), true, out);
+			fly(w, WORKERS + site_of(rank), true, &head);
 	}
 }
 
@@ -170,6 +180,9 @@ static void step(struct world *w)
 
 /* ---- the world ---- */
 
+/* At the parent the first worker of each site speaks. */
+static const uint16_t speakers[WORKERS] = {0, 0, 2, 2, 4};
+
 static void place_open(struct world *w, uint32_t number)
 {
 	uint64_t tokens[WORKERS] = {TOKEN, TOKEN + 1, TOKEN + 2, TOKEN + 3, TOKEN + 4}, mute = 0;
@@ -184,6 +197,7 @@ static void place_open(struct world *w, uint32_t number)
 	                                .tokens = tokens,
 	                                .stall_us = 10000000,
 	                                .mute = &mute,
+	                                .speakers = number < SITES ? NULL : speakers,
 	                                .sited = number < SITES,
 	                                .engine = bitmap_best()};
 	struct stream_config stream = {.rank = (uint16_t)(2 * number),
@@ -200,7 +214,8 @@ static void place_open(struct world *w, uint32_t number)
 	                               .engine = bitmap_best()};
 
 	for (uint32_t rank = 0; rank < WORKERS; rank++)
-		if (number < SITES ? site_of(rank) != number : site_of(rank) < SITES && rank % 2 == 1)
+		if (number < SITES ? site_of(rank) != number
+		                   : site_of(rank) < SITES && rank % 2 == 1)
 			mute |= 1u << rank;
 	assert_int_equal(channel_open(&config, &place->channel), 0);
 	if (number < SITES)
@@ -277,7 +292,7 @@ static void fill(struct world *w, struct op *op, uint32_t rank, uint32_t percent
 	}
 }
 
-static double value_of(const struct op *op, const uint8_t *data, uint32_t i)
+static double value_of(const struct op *op, const void *data, uint32_t i)
 {
 	return op->dtype == DTYPE_F32 ? (double)((const float *)data)[i]
 	                              : (double)((const int32_t *)data)[i];
@@ -297,6 +312,7 @@ static void op_begin(struct world *w, struct op *op, uint64_t tag, uint32_t perc
 		                                    .dtype = op->dtype,
 		                                    .reduction = op->reduction,
 		                                    .form = op->form,
+		                                    .scatter = op->scatter,
 		                                    .access = &array_access,
 		                                    .done = done,
 		                                    .context = w};
@@ -325,14 +341,17 @@ static double expected(const struct op *op, uint32_t i)
 static void op_end(struct op *op)
 {
 	for (uint32_t rank = 0; rank < WORKERS; rank++) {
+		uint32_t count = op->scatter ? op->count / WORKERS : op->count;
+		uint32_t first = op->scatter ? rank * count : 0;
+
 		assert_int_equal(op->task[rank].status, WINNOW_OK);
-		for (uint32_t i = 0; i < op->count; i++) {
-			double off = value_of(op, op->out[rank], i) - expected(op, i);
+		for (uint32_t i = 0; i < count; i++) {
+			double off = value_of(op, op->out[rank], i) - expected(op, first + i);
 
 			/* fixed32 rounds each value to a part of the largest. */
 			assert_true(off < 1e-3 && off > -1e-3);
 		}
-		if (rank > 0)
+		if (rank > 0 && !op->scatter)
 			assert_memory_equal(op->out[rank], op->out[0], 4 * op->count);
 	}
 	for (uint32_t rank = 0; rank < WORKERS; rank++) {
@@ -363,6 +382,9 @@ static void run(struct world *w, uint32_t rounds, uint32_t lost_per_1000)
 			op->reduction = kind[1];
 			op->form = kind[2];
 			op->count = 1 + draw(w, draw(w, 2) ? 200 : ELEMS_MAX);
+			op->scatter = draw(w, 4) == 0;
+			if (op->scatter)
+				op->count = (op->count + WORKERS - 1) / WORKERS * WORKERS;
 			op_begin(w, op, 1 + round * OPS + i, percents[draw(w, 5)]);
 		}
 		for (uint64_t until_us = w->now_us + 60000000; w->left > 0;) {

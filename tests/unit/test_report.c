@@ -211,6 +211,11 @@ TEST(judge_joining)
 	expect(parsed(text), 5, "joining", "forming for 7.0s: waits for rank 1 (h1)");
 	snprintf(text, sizeof(text), form, "probing", "0", "joined");
 	expect(parsed(text), 5, "joining", "probing for 7.0s: no UDP answer from rank 1 (h1)");
+	/* At a site, which does not know the others. */
+	snprintf(text, sizeof(text), form, "forming", "0", "elsewhere");
+	expect(parsed(text), 5, "joining", "forming for 7.0s: its parent waits for other workers");
+	snprintf(text, sizeof(text), form, "probing", "0", "elsewhere");
+	expect(parsed(text), 5, "joining", "probing for 7.0s: its parent waits for other workers");
 	snprintf(text, sizeof(text), form, "ending", "0", "awaited");
 	expect(parsed(text), 7.5, NULL, NULL);
 	expect(parsed(text), 5, "ending",

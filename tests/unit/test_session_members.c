@@ -69,27 +69,6 @@ TEST(next)
 	session_close(session);
 }
 
-/* Which aggregators are lost: those whose connection has ended without a word, or that were shut down. */
-TEST(without)
-{
-	static const struct {
-		const char *code;
-		uint64_t without;
-	} cases[] = {{"", 2}, {"shutdown", 2}, {"lost", 0}, {"moved", 0}};
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct control_message failed = ended(cases[i].code), stay;
-		struct session *session = running();
-
-		if (failed.code[0] != '\0')
-			tell(session, 1, &failed);
-		session_gone(session, 1, "connection reset");
-		session_stay(session, &stay);
-		assert_true(stay.without == cases[i].without);
-		session_close(session);
-	}
-}
-
 /* It has not begun: what was begun before counts. */
 TEST(not_begun)
 {
@@ -222,21 +201,6 @@ SESSION_TEST(no_knocks, session_opened())
 	told(session, 0, CONTROL_ABORT);
 	assert_false(session_pull(session, 0, now_us, &out));
 	assert_true(session_deadline(session) > now_us);
-}
-
-/* The worker that one aggregator has waited for in vain is lost on the others as well. */
-TEST(absent)
-{
-	struct control_message failed = ended("join_timeout");
-	struct session *session = session_opened();
-
-	welcomed(session, 0, 8972);
-	tell(session, 1, &hello);
-	told(session, 1, CONTROL_JOIN);
-	tell(session, 1, &failed);
-	assert_int_equal(session_result(session), WINNOW_ERR_TIMEOUT);
-	assert_string_equal(told(session, 0, CONTROL_ABORT).code, "lost");
-	session_close(session);
 }
 
 /* With something still under way it does not leave the others: it ends the membership for them. */

@@ -59,6 +59,8 @@ static const struct option list[] = {
          "use one buffer for the input and the result"},
 	{"json", NULL, OPTION_FLAG, &settings.json, "0", NULL, 0, 0, "print one JSON object"},
 	COMM_OPTIONS_HOW(settings.comm),
+	{"sites", "S", OPTION_COUNT32, &settings.sites, "0", NULL, 0, BENCH_SITES_MAX,
+         "sites between the workers and the aggregator; --local starts them"},
 	COMM_OPTIONS_PORT(settings.comm),
 	COMM_OPTIONS_KEY(settings.comm),
 	{0},
@@ -195,6 +197,9 @@ static int settings_check(void)
 			2, "give --aggregators HOST:PORT, or --local N to measure on this machine");
 	if (settings.local == 0 && settings.comm.rank >= settings.comm.world)
 		return cli_error(2, "--rank must be below --world: ranks are 0 to world - 1");
+	if (settings.sites > (settings.local != 0 ? settings.local : settings.comm.world))
+		return cli_error(2, "--sites is %u: want at most one for each worker",
+		                 settings.sites);
 	return texts_read();
 }
 
@@ -443,7 +448,7 @@ int cli_bench(int argc, char **argv)
 	if (status != 0)
 		return status;
 	if (settings.local != 0)
-		return bench_local(&settings.comm, settings.local, argc, argv);
+		return bench_local(&settings, argc, argv);
 	settings.aggregators = cli_item_count(settings.comm.aggregators);
 	return join_and_run();
 }

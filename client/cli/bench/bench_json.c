@@ -70,12 +70,13 @@ static json_t *row_json(const struct bench_settings *settings, const struct benc
 	const struct winnow_stats *stats = &row->stats;
 	json_t *times = times_json(settings, row, row->times);
 	json_t *object = json_pack(
-		"{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, s:i, "
-		"s:I, s:I, s:I, s:I, s:o*}",
-		"world", (json_int_t)settings->comm.world, "rank", (json_int_t)settings->comm.rank,
-		"bytes", (json_int_t)row->bytes, "count", (json_int_t)row->count, "block",
-		(json_int_t)settings->comm.block, "density", row->density, "union",
-		row->union_density, "dtype", dtype_name((enum dtype)settings->dtype), "op",
+		"{s:I, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:I, s:b, s:i, s:i, s:i, "
+		"s:i, s:I, s:I, s:I, s:I, s:o*}",
+		"world", (json_int_t)settings->comm.world, "sites", (int)settings->sites, "rank",
+		(json_int_t)settings->comm.rank, "bytes", (json_int_t)row->bytes, "count",
+		(json_int_t)row->count, "block", (json_int_t)settings->comm.block, "density",
+		row->density, "union", row->union_density, "dtype",
+		dtype_name((enum dtype)settings->dtype), "op",
 		reduction_name((enum reduction)settings->op), "wire", wire_used(settings, row),
 		"iters", (json_int_t)settings->iters, "checked", settings->check, "payload",
 		(int)stats->payload, "window", (int)stats->window, "channels", (int)stats->channels,

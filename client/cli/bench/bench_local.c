@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* bench_local.c - --local N: starts an aggregator and N workers here, which run this command with its options */
+/*
+ * bench_local.c - --local N: starts an aggregator and N workers here, which run this command with its options. With
+ * --sites S the workers join through S sites, in blocks of ranks.
+ */
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,8 +19,10 @@
  */
 static struct children children = {.linger_ms = 3000};
 
+_Static_assert(1 + BENCH_SITES_MAX <= CHILDREN_WINNOWDS_MAX, "a parent and its sites");
+
 struct local {
-	uint32_t world;
+	uint32_t world, sites;
 	int argc;
 	char **argv;
 };
@@ -47,21 +52,41 @@ static bool start_worker(const struct local *local, uint32_t rank, const char *a
 	return started;
 }
 
+/* Starts a site and its workers. Sites and their parent must have as many data threads. */
+static bool start_site(const struct local *local, uint32_t site, char *threads,
+                       const char *parent_address)
+{
+	char name[24], parent[48], address[32];
+	bool started;
+
+	snprintf(name, sizeof(name), "--site=site%u", site);
+	snprintf(parent, sizeof(parent), "--parent=%s", parent_address);
+	started =
+		children_winnowd_local(&children, (char *[]){threads, parent, name, NULL}, address);
+	for (uint32_t rank = 0; rank < local->world && started; rank++)
+		if ((uint64_t)rank * local->sites / local->world == site)
+			started = start_worker(local, rank, address);
+	return started;
+}
+
 static bool start_all(void *context)
 {
 	const struct local *local = context;
-	char address[32];
-	bool started = children_winnowd_local(&children, "1", address);
+	char threads[] = "--threads=1", address[32];
+	bool started = children_winnowd_local(&children, (char *[]){threads, NULL}, address);
 
-	for (uint32_t rank = 0; rank < local->world && started; rank++)
+	for (uint32_t site = 0; site < local->sites && started; site++)
+		started = start_site(local, site, threads, address);
+	for (uint32_t rank = 0; rank < local->world && local->sites == 0 && started; rank++)
 		started = start_worker(local, rank, address);
 	return started;
 }
 
-int bench_local(struct winnow_config *comm, uint32_t world, int argc, char **argv)
+int bench_local(struct bench_settings *settings, int argc, char **argv)
 {
-	struct local local = {.world = world, .argc = argc, .argv = argv};
-	int status = children_key(comm);
+	struct local local = {
+		.world = settings->local, .sites = settings->sites, .argc = argc, .argv = argv};
+	int status = children_key(&settings->comm);
 
 	return status != 0 ? status : children_run(&children, start_all, &local);
 }

@@ -122,9 +122,15 @@ const char *const bench_wires[] = {"auto", "f32", "fixed32", "fixed16", "fixed8"
 
 void bench_print_head(const struct bench_settings *settings)
 {
-	printf("# winnow bench %s: %u workers, block %u, overlap %s, wire %s, %llu iterations "
+	char sites[24] = "";
+
+	if (settings->sites > 0)
+		snprintf(sites, sizeof(sites), ", %u site%s", settings->sites,
+		         settings->sites > 1 ? "s" : "");
+	printf("# winnow bench %s: %u workers%s, block %u, overlap %s, wire %s, %llu iterations "
 	       "after %llu\n",
-	       winnow_version(), settings->comm.world, settings->comm.block, settings->text.overlap,
+	       winnow_version(), settings->comm.world, sites, settings->comm.block,
+	       settings->text.overlap,
 	       settings->auto_fixed32 ? "auto: fixed32" : bench_wires[settings->comm.wire],
 	       (unsigned long long)settings->iters, (unsigned long long)settings->warmup);
 	if (bench_sweeps(settings))

@@ -4,7 +4,7 @@
  *
  * bench.c        options, the measured loop
  * bench_data.c   makes tensors with the wanted non-zero blocks, and checks results
- * bench_local.c  --local: an aggregator and all workers as child processes
+ * bench_local.c  --local: aggregators and all workers as child processes
  * bench_print.c  tables
  * bench_json.c   the same as JSON
  */
@@ -19,6 +19,7 @@
 
 #define BENCH_LIST_MAX 64   /* The most sizes, and the most densities. */
 #define BENCH_ROWS_MAX 256  /* The most rows: sizes times densities. */
+#define BENCH_SITES_MAX 64  /* The most sites. */
 #define BENCH_NAME_MAX 4000 /* The longest name of a bitmap, before a rank replaces its "%r". */
 
 /* The table has a row for each size with each density. */
@@ -38,7 +39,7 @@ struct bench_settings {
 	struct {
 		uint64_t from_bytes, to_bytes, factor;
 	} sweep; /* No sweep if from_bytes is 0. */
-	uint32_t local;
+	uint32_t local, sites;
 	uint64_t iters, warmup, seed, rate, aggregator_rate;
 	enum winnow_dtype dtype;
 	enum winnow_op op;
@@ -117,10 +118,10 @@ uint64_t bench_data_check(const struct bench_data *data, const void *result);
 /* ---- bench_local.c ---- */
 
 /*
- * Runs winnowd and `world` workers as children that run this command, argv[0], with its options and the key of `comm`.
- * Returns the exit status.
+ * Runs winnowd, its sites, and all workers as children. Workers run this command, argv[0], with its options and the key
+ * of settings->comm. Returns the exit status.
  */
-int bench_local(struct winnow_config *comm, uint32_t world, int argc, char **argv);
+int bench_local(struct bench_settings *settings, int argc, char **argv);
 
 /* ---- bench_print.c ---- */
 

@@ -145,10 +145,15 @@ static void judge_state(json_t *problems, const json_t *job, double late_s)
 	{
 		if (forming  ? text_is(worker, "state", "missing")
 		    : ending ? text_is(worker, "state", "awaited")
-		             : !text_is(worker, "state", "ready"))
+		             : !text_is(worker, "state", "ready") &&
+		                       !text_is(worker, "state", "elsewhere"))
 			name_add(&names, job, report_whole(worker, "rank"));
 	}
-	if (!ending)
+	if (!ending && names.count == 0) /* at a site, whose own workers have all come */
+		problem_add(problems, "joining", job,
+		            "%.11s for %s: its parent waits for other workers",
+		            report_text(job, "state"), text_age(state_s, CELL));
+	else if (!ending)
 		problem_add(problems, "joining", job, "%.11s for %s: %s rank %s",
 		            report_text(job, "state"), text_age(state_s, CELL),
 		            forming ? "waits for" : "no UDP answer from",

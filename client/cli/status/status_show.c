@@ -158,6 +158,20 @@ static char *traffic_text(const json_t *job, char text[TABLE_CELL_BYTES])
 	return text;
 }
 
+/* A job's workers, but at a site only those that join there. */
+static uint32_t world_here(const json_t *job)
+{
+	uint32_t here = report_whole(job, "world");
+	json_t *worker;
+	size_t i;
+
+	json_array_foreach(json_object_get(job, "workers"), i, worker)
+	{
+		here -= here > 0 && strcmp(report_text(worker, "state"), "elsewhere") == 0;
+	}
+	return here;
+}
+
 /* Adds a row that begins with the cells in `before`. */
 static void job_row(struct table *table, const char *before, const json_t *report,
                     const json_t *job)
@@ -172,7 +186,7 @@ static void job_row(struct table *table, const char *before, const json_t *repor
 	path_text(job, rtt, held);
 	table_row(table, "%s%.64s\t%.11s\t%u/%u\t%s\t%s\t%u/%u\t%s\t%s\t%s\t%s\t%s\t%.15s%s\t%s",
 	          before, report_text(job, "name"), report_text(job, "state"),
-	          report_whole(job, "members"), report_whole(job, "world"), traffic_text(job, CELL),
+	          report_whole(job, "members"), world_here(job), traffic_text(job, CELL),
 	          waits_text(json_object_get(job, "waiting"), CELL), report_whole(slots, "used"),
 	          report_whole(slots, "total"), share_text(job, "density", CELL),
 	          share_text(job, "union", CELL), loss_text(job, CELL), rtt, held, path,
@@ -201,7 +215,7 @@ static void worker_row(struct table *table, const char *before, const char *job,
                        const json_t *worker)
 {
 	const char *address = report_text(worker, "address"), *state = report_text(worker, "state");
-	const char *says = report_text(worker, "says");
+	const char *says = report_text(worker, "says"), *site = report_text(worker, "site");
 	bool here = *address != '\0';
 	const char *by;
 	const json_t *lately = json_object_get(worker, "lately");
@@ -213,9 +227,11 @@ static void worker_row(struct table *table, const char *before, const char *job,
 	if (share >= HELD_SHOWN)
 		snprintf(held, sizeof(held), "%s %.0f%%", by, 100 * fmin(share, 1));
 	table_row(table,
-	          "%s%.64s\t%u\t%.11s\t%.64s\t%.47s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fs\t%.63s",
+	          "%s%.64s\t%u\t%.11s\t%.64s\t%.64s\t%.47s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%."
+	          "1fs\t%.63s",
 	          before, job, report_whole(worker, "rank"), state,
-	          here ? report_text(worker, "host") : "-", here ? address : "-",
+	          here ? report_text(worker, "host") : "-", *site != '\0' ? site : "-",
+	          here ? address : "-",
 	          strcmp(state, "ready") != 0        ? "-"
 	          : report_flag(worker, "multicast") ? "multicast"
 	                                             : "unicast",
@@ -300,21 +316,27 @@ static void show_head(const struct status_target *target, FILE *out)
 {
 	const json_t *report = target->report;
 	uint32_t threads = report_whole(report, "threads"), jobs = job_count(report);
+	const char *site = report_text(report, "site");
+	char below[160] = "";
 
 	if (report == NULL) {
 		line_print(out, "%s: unreachable: %s", target->address, target->why.text);
 		return;
 	}
-	line_print(
-		out,
-		"%s: %s; winnowd %.31s, up %s, %.15s, %.15s, %u thread%s%s, %u job%s, "
-		"%sB of %sB for slots",
-		target->address, status_health_names[target->health],
-		report_text(report, "version"), text_age(report_number(report, "uptime_s"), CELL),
-		report_text(report, "datapath"), report_text(report, "isa"), threads,
-		threads == 1 ? "" : "s", turn_text(report, CELL, TABLE_CELL_BYTES), jobs,
-		jobs == 1 ? "" : "s", text_si(report_number(report, "memory_reserved_bytes"), CELL),
-		text_si(report_number(report, "memory_limit_bytes"), CELL));
+	if (*site != '\0')
+		snprintf(below, sizeof(below), ", site %.63s of %.63s", site,
+		         report_text(report, "parent"));
+	line_print(out,
+	           "%s: %s; winnowd %.31s%s, up %s, %.15s, %.15s, %u thread%s%s, %u job%s, "
+	           "%sB of %sB for slots",
+	           target->address, status_health_names[target->health],
+	           report_text(report, "version"), below,
+	           text_age(report_number(report, "uptime_s"), CELL),
+	           report_text(report, "datapath"), report_text(report, "isa"), threads,
+	           threads == 1 ? "" : "s", turn_text(report, CELL, TABLE_CELL_BYTES), jobs,
+	           jobs == 1 ? "" : "s",
+	           text_si(report_number(report, "memory_reserved_bytes"), CELL),
+	           text_si(report_number(report, "memory_limit_bytes"), CELL));
 }
 
 /* Writes the counts above 0 that fit, such as "stale 3, short 9". */
@@ -399,7 +421,8 @@ void status_show(const struct status_targets *targets, const struct status_view 
 	           job_row, out);
 	if (view->workers)
 		table_show(targets,
-		           "<JOB\tRANK\t<STATE\t<HOST\t<ADDRESS\t<RESULTS BY\tSILENT\tRTT\tLEAST\t"
+		           "<JOB\tRANK\t<STATE\t<HOST\t<SITE\t<ADDRESS\t<RESULTS "
+		           "BY\tSILENT\tRTT\tLEAST\t"
 		           "WINDOW\tLOST\tMARKED\t<HELD\tLAST\t<SAYS",
 		           worker_rows, out);
 }
