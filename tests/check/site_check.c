@@ -33,6 +33,8 @@ static void check_sums(const struct channel *site, const struct channel *parent,
 		return;
 	assert(there->state == SLOT_DONE && there->block_count == here->block_count &&
 	       there->unit_bytes == here->unit_bytes);
+	if (here->receiver != WIRE_EVERYONE && is_mute(site, here->receiver))
+		return; /* only that they are complete */
 	assert(memcmp(fast_data(there), here->data, (size_t)here->block_count * here->unit_bytes) ==
 	       0);
 }
