@@ -151,7 +151,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 		memcpy(ch->mute, config->mute, ch->rank_words * 8);
 	ch->speakers = config->worker_count - (uint32_t)bitmap_set_count(ch->mute, ch->rank_words);
 	ch->base = ch->opened = ch->planned = config->first_frame;
-	ch->told.base = ch->base;
+	ch->told.base = ch->above = ch->base;
 	ch->credit = ch->told.credit = ch->base + 1;
 	for (uint32_t i = 0; i < config->worker_count; i++) {
 		ch->members[i].token = config->tokens[i];

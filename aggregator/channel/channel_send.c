@@ -85,6 +85,27 @@ void result_put(struct channel *channel, struct slot *slot)
 
 /* ---- packets ---- */
 
+/*
+ * A worker that knows base at the end of all that it has called may leave (11.4), so the last frames of a site are passed
+ * only once the parent says so: workers of other sites may still lack them.
+ */
+static uint32_t base_to_tell(const struct channel *channel)
+{
+	const uint32_t told = channel->told.base, above = channel->above;
+
+	if (!channel->config.sited || channel->base != channel->planned || above == channel->base)
+		return channel->base;
+	return frame_before(told, above) ? above : told;
+}
+
+/* A window above START's is ignored. */
+static uint32_t credit_to_tell(const struct channel *channel)
+{
+	const uint32_t most = base_to_tell(channel) + channel->config.window;
+
+	return frame_before(most, channel->credit) ? most : channel->credit;
+}
+
 static void head_begin(struct channel *channel, struct packet_out *out, enum wire_kind kind,
                        uint16_t dest, uint32_t frame)
 {
@@ -94,8 +115,8 @@ static void head_begin(struct channel *channel, struct packet_out *out, enum wir
 		.worker = dest,
 		.seal = channel->config.group_token,
 		.frame = frame,
-		.edge = channel->base,
-		.window = (uint16_t)(channel->credit - channel->base),
+		.edge = base_to_tell(channel),
+		.window = (uint16_t)(credit_to_tell(channel) - base_to_tell(channel)),
 		.sequence = fast_sequence(channel, false),
 		.planned = channel->planned,
 	};
@@ -209,13 +230,13 @@ static bool reply_build(struct channel *channel, struct reply *reply, uint64_t n
 /* New credit goes alone only if no packet has carried it. 8.4: "base has moved by a quarter of START's window" */
 static bool credit_due(const struct channel *channel)
 {
-	uint32_t credit = channel->credit - channel->told.credit;
-	uint32_t base = channel->base - channel->told.base;
+	const uint32_t base = base_to_tell(channel), news = base - channel->told.base;
+	const uint32_t credit = credit_to_tell(channel), more = credit - channel->told.credit;
 
 	/* 8.4: "when base has moved since they were told and has reached the last planned frame" */
-	if (channel->base == channel->planned)
-		return base > 0;
-	return 4 * credit >= channel->credit - channel->base || base >= channel->config.window / 4;
+	if (base == channel->planned)
+		return news > 0;
+	return 4 * more >= credit - base || news >= channel->config.window / 4;
 }
 
 static bool pull_one(struct channel *channel, uint64_t now_us, struct packet_out *out)
@@ -254,8 +275,8 @@ bool channel_pull(struct channel *channel, uint64_t now_us, struct packet_out *o
 	if (!pull_one(channel, now_us, out))
 		return false;
 	if (out->dest == WIRE_EVERYONE) {
-		channel->told.credit = channel->credit;
-		channel->told.base = channel->base;
+		channel->told.credit = credit_to_tell(channel);
+		channel->told.base = base_to_tell(channel);
 	}
 	channel_sent_more(channel, 1, out->bytes);
 	return true;

@@ -90,6 +90,11 @@ uint32_t channel_base(const struct channel *channel)
 	return channel->base;
 }
 
+void channel_above(struct channel *channel, uint32_t base)
+{
+	channel->above = base;
+}
+
 const uint8_t *channel_sums(const struct channel *channel, uint32_t frame)
 {
 	const struct slot *slot = slot_at(channel, frame);

@@ -155,6 +155,7 @@ struct channel {
 	uint64_t *mute;         /* [rank words]; see channel_config. */
 	uint32_t speakers;      /* Workers that are not mute. */
 	uint32_t offered;       /* Segments that are OFFERED. */
+	uint32_t above;         /* A site's: the parent's base, as far as it is known. */
 	uint32_t segment_words; /* Words in the bitmap of the longest segment. */
 	struct member *members;
 	struct bind *binds;

@@ -160,6 +160,8 @@ void jobs_up_failed(struct jobs *jobs, struct jobs_peer *peer, uint32_t rank, co
 		peer_refuse(jobs, peer, code, "%s", text);
 		if (members_count(job, PEER_JOINED) == 0)
 			job_release(jobs, job);
+		else if (site_formed(job)) /* the others have been waiting for this one alone */
+			job_formed(jobs, job, jobs->now_us);
 		return;
 	}
 	job_fail(jobs, job, rank < job->world ? rank : job->world, code, "%s", text);

@@ -448,6 +448,11 @@ bool stream_quiet(const struct stream *stream)
 	       stream->ack == stream->told.ack && !frame_before(stream->horizon, stream->planned);
 }
 
+uint32_t stream_base(const struct stream *stream)
+{
+	return stream->base;
+}
+
 uint64_t stream_edge(const struct stream *stream)
 {
 	return (uint64_t)stream->turns << 32 | stream->ack;

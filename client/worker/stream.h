@@ -146,6 +146,9 @@ void stream_look(const struct stream *stream, struct control_seen *sum);
 /* Frames that may leave in a millisecond. */
 uint32_t stream_in_ms(const struct stream *stream);
 
+/* stream_base - every worker has the frames before it. */
+uint32_t stream_base(const struct stream *stream);
+
 /* stream_edge - ack, with the upper half that only seals carry. */
 uint64_t stream_edge(const struct stream *stream);
 

@@ -33,6 +33,8 @@ static void check_sums(const struct channel *site, const struct channel *parent,
 		return;
 	assert(there->state == SLOT_DONE && there->block_count == here->block_count &&
 	       there->unit_bytes == here->unit_bytes);
+	if (here->receiver != WIRE_EVERYONE && is_mute(site, here->receiver))
+		return; /* only that they are complete */
 	assert(memcmp(fast_data(there), here->data, (size_t)here->block_count * here->unit_bytes) ==
 	       0);
 }
@@ -41,6 +43,8 @@ static void check_parent(const struct channel *site, const struct channel *paren
 {
 	assert(!frame_before(parent->planned, site->planned));
 	assert(!frame_before(site->base, parent->base));
+	/* A worker that has nothing more to do leaves, so the others must have all of it. */
+	assert(site->told.base != site->planned || !frame_before(parent->base, site->told.base));
 	if (!check_walks(site->config.window + site->segment_count))
 		return;
 	for (uint32_t i = site->order.head; i != site->order.tail; i++) {

@@ -300,10 +300,9 @@ static void sites_make(struct dice *dice, const struct usual *usual, struct worl
 	}
 }
 
-/* What sites do not take is left out: reduce-scatter, and f32 in 8 or 16 bits. */
+/* What sites do not take is left out: f32 in 8 or 16 bits. */
 static void sites_op(struct op_spec *op)
 {
-	op->scatter = false;
 	if (op->form == WIRE_FIXED16 || op->form == WIRE_FIXED8)
 		op->form = WIRE_FIXED32;
 }
@@ -334,12 +333,16 @@ static void sites_job(struct dice *dice, const struct world_spec *out, struct jo
 }
 
 /* Where each worker is: at any site, or at none, which is the parent itself. */
-static void homes_choose(struct dice *dice, struct world_spec *out)
+static void homes_choose(struct dice *dice, const struct usual *usual, struct world_spec *out)
 {
 	uint32_t alone = PICK(dice, 0, 0, 1); /* with workers that have no site */
 
 	for (uint32_t i = 0; i < out->worker_count; i++)
 		out->workers[i].home = between(dice, 1 - alone, out->site_count);
+	/* Slow is not stalled: a site with few operation slots keeps those waiting that have more. */
+	for (uint32_t i = 0; i < out->worker_count && usual->uneven; i++)
+		if (out->workers[i].stall_us < 60000000)
+			out->workers[i].stall_us += 60000000;
 }
 
 void scenario_sites(uint64_t seed, struct world_spec *out)
@@ -353,7 +356,7 @@ void scenario_sites(uint64_t seed, struct world_spec *out)
 	for (uint32_t i = 0; i < out->job_count; i++)
 		sites_job(&dice, out, &out->jobs[i]);
 	workers_make(&dice, &usual, out);
-	homes_choose(&dice, out);
+	homes_choose(&dice, &usual, out);
 	clocks_set(seed, out);
 	out->bounds.nothing_wasted = !queues_make(seed, out) && must_not_waste(out, &usual);
 }

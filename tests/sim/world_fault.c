@@ -429,6 +429,7 @@ static bool site_blamed(const struct sim_fault *fault, const struct sim_worker *
 	const struct sim_job *job = &w->world->jobs[w->job];
 	const struct rule *rule = &rules[fault->spec->kind];
 	const bool dies = fault->spec->kind == FAULT_AGGREGATOR;
+	const bool deaf = fault->spec->kind == FAULT_AGGREGATOR_DEAF; /* to the parent, too */
 	const char *error = session_error(w->session);
 	uint32_t who = fault->spec->who;
 	char name[32];
@@ -440,7 +441,8 @@ static bool site_blamed(const struct sim_fault *fault, const struct sim_worker *
 	for (uint32_t rank = 0; rank < job->spec->world; rank++)
 		if ((job->sites[rank] == who || who == 0) && rank_told(error, rank))
 			return status == WINNOW_ERR_MEMBERS &&
-			       strstr(error, dies ? " is lost: connection" : rule->text) != NULL;
+			       (strstr(error, dies ? " is lost: connection" : rule->text) != NULL ||
+			        (deaf && strstr(error, rules[FAULT_DEAF].text) != NULL));
 	return false;
 }
 

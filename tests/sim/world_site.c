@@ -95,8 +95,11 @@ static void upward_failed(struct sim_aggregator *a, struct sim_upward *up)
 	char code[CONTROL_NAME_BYTES], text[CONTROL_TEXT_BYTES];
 
 	snprintf(code, sizeof(code), "%s", link->error_code);
-	snprintf(text, sizeof(text), "%s%.*s", told ? "" : "parent agg0: ", (int)sizeof(text) / 2,
-	         link->error);
+	if (told)
+		snprintf(text, sizeof(text), "%s", link->error);
+	else
+		snprintf(text, sizeof(text), "parent agg0: %.*s", (int)sizeof(text) / 2,
+		         link->error);
 	upward_end(a, up, true);
 	if (peer != NULL)
 		jobs_up_failed(a->jobs, peer, rank, code, text);

@@ -182,6 +182,7 @@ void worker_close(struct sim_worker *worker)
 	for (uint32_t i = 0; i < WORLD_OPS_MAX; i++) {
 		rows_close(worker->ops[i].rows);
 		free(worker->ops[i].list);
+		free(worker->ops[i].staged.mark); /* it died before the operation was done */
 		if (!worker->ops[i].in_place)
 			free(worker->ops[i].recv);
 		free(worker->ops[i].send);

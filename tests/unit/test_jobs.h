@@ -49,6 +49,7 @@ struct bench {
 	struct fast_slot *slots;  /* if not NULL */
 	int lent;                 /* its number; -1: to none */
 	struct jobs_heard heard;  /* of any worker's KNOCKs */
+	uint32_t upward_count;    /* a site's links to its parent */
 };
 
 /* ---- ports ---- */
@@ -166,6 +167,19 @@ static inline void port_log(void *context, const char *level, const char *event,
 	assert_true(event[0] != '\0' && (fields != NULL || text != NULL));
 }
 
+static inline void port_up_join(void *up, struct jobs_peer *peer, const struct control_message *join)
+{
+	assert_true(((struct worker *)jobs_peer_handle(peer))->peer == peer && join->world > 0);
+	((struct bench *)up)->upward_count++;
+}
+
+static inline void port_up_end(void *up, const struct jobs_peer *peer, enum jobs_up_end how,
+                               const char *code, const char *text)
+{
+	assert_true(peer != NULL && (how != JOBS_UP_ABORT || (*code != '\0' && *text != '\0')));
+	((struct bench *)up)->upward_count--;
+}
+
 /* ---- opening ---- */
 
 static inline struct jobs_config config_usual(void)
@@ -207,6 +221,9 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 		.seal_key = port_seal_key,
 		.random = port_random,
 		.log = port_log,
+		.up = b,
+		.up_join = port_up_join,
+		.up_end = port_up_end,
 	};
 
 	assert_non_null(b);
@@ -239,6 +256,7 @@ static inline void bench_close(struct bench *b)
 	assert_int_equal(totals.peers, 0);
 	assert_int_equal(b->attached_count, 0);
 	assert_int_equal(b->lent, -1);
+	assert_int_equal(b->upward_count, 0);
 	jobs_close(b->jobs);
 	free(b->slots);
 	free(b);
