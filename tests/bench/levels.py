@@ -2,14 +2,14 @@
 """levels.py - what levels.sh has measured, in rows
 
     levels.py head
-    levels.py rows PREFIX DENSITY LINE OPERATIONS   of PREFIX-one-DENSITY, -unicast-, -two-: .json and .bytes
-    levels.py small PREFIX                          latencies
+    levels.py rows PREFIX DENSITY LINE LINK OPERATIONS   of PREFIX-one-DENSITY, -unicast-, -two-: .json and .bytes
+    levels.py small PREFIX                               latencies
 """
 import json
 import pathlib
 import sys
 
-SITES, EACH, WORKER_BYTES_S, MASK = 2, 4, 1e9 / 8, (1 << 64) - 1
+SITES, EACH, MASK = 2, 4, (1 << 64) - 1
 SEED = 1
 
 
@@ -53,23 +53,28 @@ FORMAT = "| {:>9} | {:>7} | {:>11} | {:>5} | {:>12} | {:>11} | {:>13} | {:>9} | 
 LEVELS = {"one": "1", "unicast": "1, unicast", "two": "2"}
 
 
-def rows(prefix, density, line, operations):
+def bytes_s(rate):
+    """Of a rate such as 100mbit."""
+    return float(rate[:-4]) * {"m": 1e6, "g": 1e9}[rate[-4]] / 8
+
+
+def rows(prefix, density, line, link, operations):
     for way, name in LEVELS.items():
         path = pathlib.Path(f"{prefix}-{way}-{density}.json")
         if not path.exists():
             continue
         run = json.loads(path.read_text())
         sites, whole = unions(run)
-        # With headers; the bound that it prints is that of its link of 1 Gbit/s.
-        tensor = run["bound_us"] / 1e6 * WORKER_BYTES_S / max(run["density"], run["union"])
+        # With headers; the bound that it prints is that of its link.
+        tensor = run["bound_us"] / 1e6 * bytes_s(link) / max(run["density"], run["union"])
         moved = line_bytes(path.with_suffix(".bytes"), int(operations))
         up = max(site[0] / tensor / union for site, union in zip(moved, sites))
         down = max(site[1] for site in moved) / tensor / whole
-        bound = tensor * max(run["density"], whole) / WORKER_BYTES_S
+        bound = run["bound_us"] / 1e6
         if line != "0":
             least = {"one": (EACH * run["density"], whole), "unicast": (EACH * run["density"], EACH * whole),
                      "two": (max(sites), whole)}[way]
-            bound = max(bound, tensor * max(least) / (float(line.removesuffix("mbit")) * 1e6 / 8))
+            bound = max(bound, tensor * max(least) / bytes_s(line))
         time = run["time_us"]["median"] / 1e6
         print(FORMAT.format("no limit" if line == "0" else line, density, f"{max(sites):.3f}", f"{whole:.3f}", name, f"{up:.3f}",
                             f"{down:.3f}", f"{bound:.3f}", f"{time:.3f}", f"{time / bound:.3f}", run["errors"]), flush=True)

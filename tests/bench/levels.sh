@@ -3,14 +3,15 @@
 # by bench.sh
 # shellcheck disable=SC2034,SC2154 # bench.sh sets them, or reads them
 #
-# LEVELS="100mbit 0 small" chooses rates of the lines (0: not shaped), and small operations; LEVELS_SIZE the tensors.
+# LEVELS="100mbit 0 small" chooses rates of the lines (0: not shaped), and small operations; LEVELS_SIZE the tensors, and
+# LEVELS_LINK the rate of a worker: where two CPUs play all hosts, they are the limit before eight links of 1 Gbit/s are.
 #
-# Each site has a switch: its workers have 1 Gbit/s, its aggregator's port is not shaped, and a line of `levels_line` leads
+# Each site has a switch: its workers have `levels_link`, its aggregator's port is not shaped, and a line of `levels_line` leads
 # from it to the parent's switch. Sums that a site sends to its group do not enter the line, as with a router at its end;
 # those that the parent sends to a group do come down, which is the best that one level can have. Lines have no delay: that
 # needs netem, which not every kernel has.
 
-levels_sites=2 levels_each=4 levels_size=${LEVELS_SIZE:-20M} levels_line=100mbit
+levels_sites=2 levels_each=4 levels_size=${LEVELS_SIZE:-20M} levels_line=100mbit levels_link=${LEVELS_LINK:-1gbit}
 
 levels_host() { # name, its last byte, rate, switch
 	local links_bridge=$4
@@ -19,7 +20,7 @@ levels_host() { # name, its last byte, rate, switch
 
 levels_up() { # rate of the lines; 0: not shaped
 	local s r device links_burst=$share_bucket # or a small operation would not see the line's rate
-	links_up 0 1gbit 1500
+	links_up 0 "$levels_link" 1500
 	for ((s = 0; s < levels_sites; s++)); do
 		ip -n "$net-sw" link add "br$((s + 1))" mtu 1500 type bridge mcast_snooping 0
 		ip -n "$net-sw" link set "br$((s + 1))" up
@@ -32,7 +33,7 @@ levels_up() { # rate of the lines; 0: not shaped
 		done
 		levels_host "s$s" $((111 + s)) 0 "br$((s + 1))"
 		for ((r = s * levels_each; r < (s + 1) * levels_each; r++)); do
-			levels_host "w$r" $((r + 1)) 1gbit "br$((s + 1))"
+			levels_host "w$r" $((r + 1)) "$levels_link" "br$((s + 1))"
 		done
 	done
 }
@@ -82,7 +83,8 @@ levels_serve() { # levels: 1 or 2; sets levels_daemons, levels_hosts, levels_at
 levels_measure() { # name, levels, density, options..
 	local name=$raw/levels-$1 before between after
 	levels_serve "$2"
-	set -- --sites $(($2 == 2 ? levels_sites : 0)) --density "$3" --iters "$ITERS" --warmup 1 --rate 1G --aggregator-rate 1T "${@:4}"
+	local rate=${levels_link%bit}
+	set -- --sites $(($2 == 2 ? levels_sites : 0)) --density "$3" --iters "$ITERS" --warmup 1 --rate "${rate^^}" --aggregator-rate 1T "${@:4}"
 	before=$(levels_bytes)
 	levels_job "$name.empty" "$@" --size 4
 	between=$(levels_bytes)
@@ -99,7 +101,7 @@ levels_rows() { # line's rate
 		levels_measure "$1-one-$d" 1 "$d"
 		[ "$1" = 0 ] || levels_measure "$1-unicast-$d" 1 "$d" --multicast=0
 		levels_measure "$1-two-$d" 2 "$d"
-		python3 tests/bench/levels.py rows "$raw/levels-$1" "$d" "$1" $((ITERS + 1))
+		python3 tests/bench/levels.py rows "$raw/levels-$1" "$d" "$1" "$levels_link" $((ITERS + 1))
 	done
 	links_down
 }
@@ -141,7 +143,7 @@ part_levels() {
 	local what
 	rm -f "$raw"/levels-*
 	echo
-	echo "## Two levels: $levels_sites sites of $levels_each workers at 1 Gbit/s, $levels_size of f32, random overlap, MTU 1500, lines without delay"
+	echo "## Two levels: $levels_sites sites of $levels_each workers at $levels_link, $levels_size of f32, random overlap, MTU 1500, lines without delay"
 	python3 tests/bench/levels.py head
 	for what in ${LEVELS:-$levels_line 0 small}; do
 		if [ "$what" = small ]; then levels_latency; else levels_rows "$what"; fi
