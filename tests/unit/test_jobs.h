@@ -167,7 +167,8 @@ static inline void port_log(void *context, const char *level, const char *event,
 	assert_true(event[0] != '\0' && (fields != NULL || text != NULL));
 }
 
-static inline void port_up_join(void *up, struct jobs_peer *peer, const struct control_message *join)
+static inline void port_up_join(void *up, struct jobs_peer *peer,
+                                const struct control_message *join)
 {
 	assert_true(((struct worker *)jobs_peer_handle(peer))->peer == peer && join->world > 0);
 	((struct bench *)up)->upward_count++;
