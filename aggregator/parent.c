@@ -353,13 +353,9 @@ static void news_tell(struct upward *up)
 {
 	struct jobs *jobs = up->parent->jobs;
 	struct link *link = up->link;
-	char waits[CONTROL_TEXT_BYTES];
 
 	if (up->peer == NULL)
 		return;
-	snprintf(waits, sizeof(waits), "waiting for the parent %s to answer",
-	         up->parent->config.text);
-	jobs_up_late(up->peer, up->open ? link->late : waits);
 	if (*link->left != '\0') {
 		jobs_up_left(jobs, up->peer, link->left);
 		link->left[0] = '\0';
@@ -591,6 +587,19 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	up->relays[up->relay_count++] = id;
 	explicit_bzero(&above, sizeof(above));
 	return 0;
+}
+
+void parent_up_late(void *context, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])
+{
+	const struct parent *parent = context;
+	const struct upward *up = upward_of(parent, peer);
+
+	text[0] = '\0';
+	if (up != NULL && up->open)
+		memcpy(text, up->link->late, CONTROL_TEXT_BYTES);
+	else if (up != NULL)
+		snprintf(text, CONTROL_TEXT_BYTES, "waiting for the parent %s to answer",
+		         parent->config.text);
 }
 
 bool parent_up_quiet(void *context, uint16_t id)

@@ -365,7 +365,7 @@ static void peer_tick(struct jobs *jobs, struct jobs_peer *peer, uint64_t now_us
 		if (peer->job != NULL) {
 			ping = door_ping(jobs, peer->job);
 			if (peer->job->sited)
-				memcpy(ping.text, peer->up.late, sizeof(ping.text));
+				jobs->ports.up_late(jobs->ports.up, peer, ping.text);
 			else
 				late_text(jobs, peer, ping.text);
 		}

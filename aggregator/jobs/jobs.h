@@ -137,6 +137,8 @@ struct jobs_ports {
 	/* The channel of a thread speaks to the parent in this worker's name from now on. 0 or -ENOMEM. */
 	int (*up_relay)(void *up, const struct jobs_peer *peer, uint16_t id,
 	                struct channel *channel);
+	/* Writes whom the parent waits for, as it has last said, or "". */
+	void (*up_late)(void *up, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES]);
 	/* Tells whether the parent has all that this channel owes it. */
 	bool (*up_quiet)(void *up, uint16_t id);
 	/* The peer ends. JOBS_UP_ABORT tells the parent why; `code` and `text` are only for that. */
@@ -287,8 +289,7 @@ void jobs_stalled(struct jobs *jobs, uint16_t channel_id, const struct channel_s
 void jobs_trouble(struct jobs *jobs, uint16_t channel_id, const struct jobs_trouble *trouble);
 
 /*
- * What a worker's link to the parent says: WELCOME, START, FAILED with this text and blamed rank, LEFT, and whom the job
- * waits for.
+ * What a worker's link to the parent says: WELCOME, START, FAILED with this text and blamed rank, LEFT.
  */
 void jobs_up_welcome(struct jobs *jobs, struct jobs_peer *peer,
                      const struct control_message *welcome, uint64_t now_us);
@@ -296,7 +297,6 @@ void jobs_up_start(struct jobs *jobs, struct jobs_peer *peer, const struct contr
 void jobs_up_failed(struct jobs *jobs, struct jobs_peer *peer, uint32_t rank, const char *code,
                     const char *text);
 void jobs_up_left(struct jobs *jobs, struct jobs_peer *peer, const char *text);
-void jobs_up_late(struct jobs_peer *peer, const char *text);
 
 /* What a link needs to know of its worker. */
 struct jobs_doing {

@@ -183,11 +183,6 @@ void jobs_up_left(struct jobs *jobs, struct jobs_peer *peer, const char *text)
 	peer_send(jobs, peer, &message);
 }
 
-void jobs_up_late(struct jobs_peer *peer, const char *text)
-{
-	snprintf(peer->up.late, sizeof(peer->up.late), "%s", text);
-}
-
 struct jobs_doing jobs_peer_doing(const struct jobs_peer *peer)
 {
 	return (struct jobs_doing){

@@ -92,7 +92,6 @@ struct jobs_peer {
 	uint64_t via;                 /* The number of the site that it joins through, or 0. */
 	struct {                      /* Its link to the parent, if jobs have one. */
 		enum { UP_NONE, UP_JOINS, UP_WELCOMED, UP_STARTED } state;
-		char late[CONTROL_TEXT_BYTES]; /* Whom the parent waits for. */
 	} up;
 };
 

@@ -147,7 +147,6 @@ static void news_tell(struct sim_aggregator *a, struct sim_upward *up)
 
 	if (up->peer == NULL)
 		return;
-	jobs_up_late(up->peer, link->late);
 	if (*link->left != '\0') {
 		jobs_up_left(a->jobs, up->peer, link->left);
 		link->left[0] = '\0';
@@ -358,6 +357,13 @@ static int up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	return relay_open(&config, channel, &port->above.relay);
 }
 
+static void up_late(void *context, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])
+{
+	const struct sim_upward *up = upward_of(context, peer);
+
+	snprintf(text, CONTROL_TEXT_BYTES, "%s", up != NULL ? up->link->late : "");
+}
+
 static bool up_quiet(void *context, uint16_t id)
 {
 	const struct sim_port *port = port_named(context, id);
@@ -395,6 +401,7 @@ void site_begin(struct sim_aggregator *a, struct jobs_config *config, struct job
 	ports->up_join = up_join;
 	ports->up_ready = up_ready;
 	ports->up_relay = up_relay;
+	ports->up_late = up_late;
 	ports->up_quiet = up_quiet;
 	ports->up_end = up_end;
 }

@@ -267,6 +267,11 @@ int parent_up_relay(void *parent, const struct jobs_peer *peer, uint16_t id,
 	abort();
 }
 
+void parent_up_late(void *parent, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])
+{
+	abort();
+}
+
 bool parent_up_quiet(void *parent, uint16_t id)
 {
 	abort();

@@ -174,6 +174,12 @@ static inline void port_up_join(void *up, struct jobs_peer *peer,
 	((struct bench *)up)->upward_count++;
 }
 
+static inline void port_up_late(void *up, const struct jobs_peer *peer,
+                                char text[CONTROL_TEXT_BYTES])
+{
+	text[0] = '\0';
+}
+
 static inline void port_up_end(void *up, const struct jobs_peer *peer, enum jobs_up_end how,
                                const char *code, const char *text)
 {
@@ -224,6 +230,7 @@ static inline struct bench *bench_open(const struct jobs_config *config)
 		.log = port_log,
 		.up = b,
 		.up_join = port_up_join,
+		.up_late = port_up_late,
 		.up_end = port_up_end,
 	};
 
