@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# run.sh BUILD SAN unit|check|release|all [NAME..] - run the tests that belong to this build; the last line counts them
+# run.sh BUILD SAN unit|check|release [NAME..] - run the tests that belong to this build; the last line counts them
 #
 # unit: the programs of tests/unit. check: the tests of make check, in minutes, unit tests among them. release: the
-# tests that take longer: scripts with a line "# release", more seeds, fuzzers. all: both. With SAN set, both, too.
+# tests that take longer: scripts with a line "# release", more seeds, fuzzers. With SAN set, both check and release.
 # With names, which may be patterns, only those tests.
 #
 # A test is a program or script. Exit status 0 means passed; 77 skipped, and the last line says why; anything else
@@ -47,7 +47,7 @@ wanted() { # name kind: is it to be run now?
 		[[ $1 != $pattern ]] || return 0
 	done
 	[ ${#only[@]} = 0 ] || return
-	[ -n "$san" ] || [ "$kind" = all ] || [ "$([ "$kind" = release ] && echo release)" = "$([ "$2" = release ] && echo release)" ]
+	[ -n "$san" ] || [ "$([ "$kind" = release ] && echo release)" = "$([ "$2" = release ] && echo release)" ]
 }
 names=() limits=() commands=() reported=() lanes=() again=() unsteady=()
 state=$(mktemp -d)
@@ -184,8 +184,8 @@ await() { # FIRST END LANE..: until these have ended, or nobody is there to run 
 marked() { # mark, script or C file
 	grep -qE "^(#| \*) ($1):" "$2"
 }
-scripts=() # the longer ones first
-for test in $(grep -l '^# release:' tests/e2e/test_*.sh) $(grep -L '^# release:' tests/e2e/test_*.sh); do
+scripts=()
+for test in tests/e2e/test_*.sh; do
 	name=$(basename "$test" .sh)
 	wanted "${name#test_}" "$(kind_of "$test")" || continue
 	if [ -z "$san" ] || ! marked no-sanitizers "$test"; then scripts+=("$test"); fi
@@ -236,20 +236,17 @@ built=${#names[@]}
 for test in "${scripts[@]}"; do
 	marked late "$test" || ! marked aside "$test" || add_script "$test"
 done
-add_seeds() { # kind first count: two halves, for two CPUs
-	local first half=$(($3 / 2))
-	for first in "$2" $(($2 + half)); do
-		add "$1" "sim-seeds-$first-to-$((first + half - 1))" 1800 "$build/tests/sim/sim" "$first" "$half"
-	done
-}
 shared=${#names[@]} # from here on, whoever has nothing else to do
 if [[ $kind != unit && $san != *thread* ]]; then # one thread: nothing for tsan
-	if [ -n "$san" ]; then
-		add_seeds "$kind" 1 800
-	else
-		add_seeds check 1 600
-		add_seeds release 601 1200
-	fi
+	# Two halves, for two CPUs: check has the first 600 of 1,800 seeds.
+	case ${san:+san}$kind in
+	san*) first=1 count=400 ;;
+	check) first=1 count=300 ;;
+	release) first=601 count=600 ;;
+	esac
+	for ((i = 0; i < 2; i++, first += count)); do
+		add "$kind" "sim-seeds-$first-to-$((first + count - 1))" 1800 "$build/tests/sim/sim" "$first" "$count"
+	done
 	add check sim-deaths 600 "$build/tests/sim/sim" --deaths
 	add check sim-split 600 "$build/tests/sim/sim" --split
 	add check sim-sites 600 "$build/tests/sim/sim" --sites 1 100

@@ -9,7 +9,7 @@ tools := $(BUILD)/tests/sim/sim \
 benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_floor bench_seal bench_xdp nic mpi_bench $(if $(have_dpdk),dpdk_source))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
-.PHONY: tests check check-unit check-release check-all check-debian check-programs mutants coverage bench fuzz fuzzers lint
+.PHONY: tests check check-unit check-release check-debian check-programs mutants coverage bench fuzz fuzzers lint
 tests: all $(unit_tests) $(gpu_tests:%=$(BUILD)/%) $(BUILD)/winnow-cuda-emulated.so $(tools) ## build the tests, too
 
 # What they test is in libcore.a, optimized; the tests themselves compile in a tenth of the time without, with sanitizers too.
@@ -72,16 +72,14 @@ fuzzers: $(fuzzers) $(BUILD)/tests/fuzz/seeds
 # A sanitizer build checks what finds memory and thread errors; the plain build checks everything.
 check: run := check
 check-release: run := release
-check-all: run := all
-check-release check-all: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
+check-release: also := $(if $(SAN),,$(benches))# or nobody would see that they do not compile
 check: ## install what is missing, build, run the tests; TESTS="channel dpdk*" for some, SAN=... for all with sanitizers
 check-release: ## the tests that take longer: images, packages, whole suites, more seeds, fuzzers, sanitizers, Debian 13
-check-all: ## both, beside each other, as CI does
 check-unit: ## the unit tests alone
 	$(Q)docker/install-packages.sh build dpdk unit
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) $(unit_tests)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' unit $(TESTS:%='%')
-check check-release check-all:
+check check-release:
 	$(Q)docker/install-packages.sh build dpdk check
 	$(Q)$(MAKE) --no-print-directory $(all_cpus) tests $(also)
 	$(Q)tests/run.sh $(BUILD) '$(SAN)' $(run) $(TESTS:%='%')
