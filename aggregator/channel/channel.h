@@ -198,6 +198,9 @@ uint32_t
 channel_next_plan(const struct channel *channel); /* the frame with which the next plan begins */
 uint32_t channel_base(const struct channel *channel); /* every worker has the frames before it */
 
+uint32_t
+channel_credit(const struct channel *channel); /* workers' paths take the frames before it */
+
 /* All workers of the job have the frames before `base`. Those here may leave when it is the last one. */
 void channel_above(struct channel *channel, uint32_t base);
 

@@ -90,6 +90,11 @@ uint32_t channel_base(const struct channel *channel)
 	return channel->base;
 }
 
+uint32_t channel_credit(const struct channel *channel)
+{
+	return channel->credit;
+}
+
 void channel_above(struct channel *channel, uint32_t base)
 {
 	channel->above = base;

@@ -213,7 +213,8 @@ void relay_work(struct relay *relay, uint64_t now_us)
 {
 	relay->now_us = now_us;
 	channel_above(relay->channel, stream_base(relay->stream));
-	stream_hold(relay->stream, channel_base(relay->channel), now_us);
+	stream_hold(relay->stream, channel_base(relay->channel), channel_credit(relay->channel),
+	            now_us);
 	channel_offers(relay->channel, offer_take, relay);
 }
 

@@ -41,7 +41,7 @@ int stream_open(const struct stream_config *config, struct stream **out)
 	}
 	s->config = *config;
 	s->ack = s->base = s->next = s->horizon = s->highest = s->planned = config->first_frame;
-	s->hold = config->first_frame;
+	s->hold = s->hold_room = config->first_frame;
 	s->told.ack = s->told.room = s->credit = s->ack;
 	s->due.ack_us = s->due.announce_us = NEVER;
 	s->due.ask_us = 0;
@@ -110,11 +110,12 @@ static void ack_look(struct stream *s, uint64_t now_us)
 		sooner(&s->due.ack_us, now_us + ACK_DELAY_US);
 }
 
-void stream_hold(struct stream *s, uint32_t frame, uint64_t now_us)
+void stream_hold(struct stream *s, uint32_t frame, uint32_t room, uint64_t now_us)
 {
-	if (frame == s->hold)
+	if (frame == s->hold && room == s->hold_room)
 		return;
 	s->hold = frame;
+	s->hold_room = room;
 	stream_advance(s);
 	ack_look(s, now_us);
 }

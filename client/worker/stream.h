@@ -108,10 +108,10 @@ struct allreduce *stream_receive(struct stream *stream, const struct packet *pac
 bool stream_pull(struct stream *stream, uint64_t now_us, struct packet_out *out);
 
 /*
- * stream_hold - for one who passes RESULTs on: nothing is acknowledged from `frame` on, because others still lack it. It
- * holds the first frame at first.
+ * stream_hold - for one who passes RESULTs on: nothing is acknowledged from `frame` on, because others still lack it, and
+ * their paths take no RESULTs from `room` on. It holds the first frame at first.
  */
-void stream_hold(struct stream *stream, uint32_t frame, uint64_t now_us);
+void stream_hold(struct stream *stream, uint32_t frame, uint32_t room, uint64_t now_us);
 
 /* The plan that begins with this frame. It points into the stream, until the next packet. */
 struct stream_plan {

@@ -34,8 +34,11 @@ struct allreduce *stream_segment_done(struct stream *s, struct stream_segment *s
 uint32_t stream_room(const struct stream *s)
 {
 	uint32_t frames = s->ahead + 2 * s->pace.cc.window;
+	uint32_t room = s->ack + (frames < s->config.window ? frames : s->config.window);
 
-	return s->ack + (frames < s->config.window ? frames : s->config.window);
+	if (s->config.passes_on && frame_before(s->hold_room, room))
+		room = frame_before(s->ack, s->hold_room) ? s->hold_room : s->ack + 1;
+	return room;
 }
 
 /* 8.3: "Every packet from a worker except KNOCK carries it" */

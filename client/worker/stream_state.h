@@ -120,6 +120,7 @@ struct stream {
 
 	uint32_t ack, base, next, credit, horizon;
 	uint32_t hold;      /* ack does not pass it, if config.passes_on. */
+	uint32_t hold_room; /* The frames from this one on are too much for others' paths. */
 	uint32_t turns;     /* ack has passed 2^32 so often. */
 	uint32_t highest;   /* The frame after the last RESULT stored. */
 	uint32_t planned;   /* The aggregator says that the frames before it have plans. */
