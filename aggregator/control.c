@@ -494,7 +494,6 @@ int control_open(const struct control_config *config, struct control **out, stru
 		ports.up_ready = parent_up_ready;
 		ports.up_relay = parent_up_relay;
 		ports.up_late = parent_up_late;
-		ports.up_quiet = parent_up_quiet;
 		ports.up_end = parent_up_end;
 	}
 	if (err == 0)

@@ -85,13 +85,12 @@ void data_detach(void *data, uint16_t id);
 
 /* What a relay knows of the parent. */
 struct data_upward {
-	bool quiet;        /* The parent has all that the channel owes it. */
 	uint64_t waits_us; /* Since when something has waited for the parent, or UINT64_MAX. */
 	struct control_seen seen; /* Of the way to it, added to what is there. */
 };
 
 /*
- * For a site. data_relay() gives a channel its relay, and data_upward() asks it. Without a relay all is quiet.
+ * For a site. data_relay() gives a channel its relay, and data_upward() asks it.
  * data_send() sends one datagram to the parent from the socket of a thread.
  */
 void data_relay(struct data *data, uint16_t id, const struct data_above *above);

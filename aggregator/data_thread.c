@@ -94,7 +94,6 @@ static bool order_upward(struct data_thread *t, struct order *order)
 	if (outlet == NULL || outlet->above.relay == NULL)
 		return true;
 	stream = relay_stream(outlet->above.relay);
-	order->upward->quiet = order->upward->quiet && stream_quiet(stream);
 	sooner(&order->upward->waits_us, stream_waits_us(stream));
 	stream_look(stream, &order->upward->seen);
 	return true;

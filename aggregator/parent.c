@@ -37,7 +37,6 @@ struct upward {
 	uint64_t path_us;  /* When to look again whether datagrams pass. */
 	uint32_t ready;    /* The size in the worker's READY; 0: it has not come. */
 	enum { UPWARD_JOINS, UPWARD_WELCOMED, UPWARD_STARTED } told; /* What jobs.c knows. */
-	bool leaves; /* Its LEAVE waits until the parent has all that its channels owe it. */
 	uint32_t relay_count; /* The channels that speak in its name. */
 	uint16_t relays[JOBS_THREADS_MAX];
 
@@ -373,7 +372,7 @@ static void news_tell(struct upward *up)
 
 static struct data_upward upward_of_channels(const struct upward *up)
 {
-	struct data_upward sum = {.quiet = true, .waits_us = UINT64_MAX};
+	struct data_upward sum = {.waits_us = UINT64_MAX};
 
 	for (uint32_t i = 0; i < up->relay_count; i++)
 		data_upward(up->parent->config.data, up->relays[i], &sum);
@@ -408,16 +407,6 @@ static void path_look(struct upward *up, uint64_t now_us)
 	link_waits(up->link, upward_of_channels(up).waits_us, now_us);
 }
 
-/* Others may still need what the site has not acknowledged, so the worker that speaks for it leaves last. */
-static void leave_when_quiet(struct upward *up, uint64_t now_us)
-{
-	if (!up->leaves || (now_us < up->until_us && !upward_of_channels(up).quiet))
-		return;
-	up->leaves = false;
-	link_leave(up->link);
-	up->until_us = now_us + LINGER_US;
-}
-
 /* May end the link, and with it the job. */
 static void turn(struct upward *up)
 {
@@ -430,7 +419,6 @@ static void turn(struct upward *up)
 		return;
 	}
 	link_tick(up->link, now_us);
-	leave_when_quiet(up, now_us);
 	if (up->link->state == LINK_FAILED || (up->until_us != 0 && now_us >= up->until_us)) {
 		if (up->open)
 			lines_flush(up, now_us);
@@ -602,15 +590,6 @@ void parent_up_late(void *context, const struct jobs_peer *peer, char text[CONTR
 		         parent->config.text);
 }
 
-bool parent_up_quiet(void *context, uint16_t id)
-{
-	const struct parent *parent = context;
-	struct data_upward up = {.quiet = true, .waits_us = UINT64_MAX};
-
-	data_upward(parent->config.data, id, &up);
-	return up.quiet;
-}
-
 void parent_up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end how,
                    const char *code, const char *text)
 {
@@ -626,7 +605,7 @@ void parent_up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end
 		return;
 	}
 	if (how == JOBS_UP_LEAVE)
-		up->leaves = true; /* at the next turn, for the job is about to end */
+		link_leave(up->link);
 	else if (how == JOBS_UP_ABORT)
 		link_abort(up->link, code, text);
 	lines_flush(up, loop_us());

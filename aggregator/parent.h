@@ -46,7 +46,6 @@ void parent_up_ready(void *parent, const struct jobs_peer *peer, uint32_t payloa
 int parent_up_relay(void *parent, const struct jobs_peer *peer, uint16_t id,
                     struct channel *channel);
 void parent_up_late(void *parent, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES]);
-bool parent_up_quiet(void *parent, uint16_t id);
 void parent_up_end(void *parent, const struct jobs_peer *peer, enum jobs_up_end how,
                    const char *code, const char *text);
 

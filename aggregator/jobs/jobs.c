@@ -171,10 +171,6 @@ static void peer_left(struct jobs *jobs, struct jobs_peer *peer)
 			job_tell(jobs, job, &message);
 		return;
 	}
-	if (job->sited) {
-		job->closing_us = jobs->now_us;
-		return;
-	}
 	job_finished(jobs, job, NULL);
 	job_release(jobs, job);
 }
@@ -385,10 +381,6 @@ static void job_tick(struct jobs *jobs, struct job *job, uint64_t now_us)
 
 	if (job->state == JOB_ENDING)
 		return; /* members_tick() does it */
-	if (job->closing_us != 0) {
-		site_tick(jobs, job);
-		return;
-	}
 	/* The parent knows better who is missing, but for the datagrams of those who are here. */
 	if (job->sited && (job->state != JOB_PROBING ||
 	                   members_count(job, PEER_READY) == members_count(job, PEER_JOINED)))

@@ -139,8 +139,6 @@ struct jobs_ports {
 	                struct channel *channel);
 	/* Writes whom the parent waits for, as it has last said, or "". */
 	void (*up_late)(void *up, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES]);
-	/* Tells whether the parent has all that this channel owes it. */
-	bool (*up_quiet)(void *up, uint16_t id);
 	/* The peer ends. JOBS_UP_ABORT tells the parent why; `code` and `text` are only for that. */
 	void (*up_end)(void *up, const struct jobs_peer *peer, enum jobs_up_end how,
 	               const char *code, const char *text);

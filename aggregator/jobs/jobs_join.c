@@ -17,7 +17,7 @@ static struct job *job_named(struct jobs *jobs, const char *name)
 	for (uint32_t i = 0; i < jobs->config.jobs_max; i++) {
 		struct job *job = &jobs->jobs[i];
 
-		if (job->state != JOB_FREE && job->state != JOB_ENDING && job->closing_us == 0 &&
+		if (job->state != JOB_FREE && job->state != JOB_ENDING &&
 		    strcmp(job->name, name) == 0)
 			return job;
 	}

@@ -13,8 +13,6 @@
 
 #include "aggregator/jobs/jobs_state.h"
 
-#define CLOSING_US 2000000 /* how long a parent may take for the last acknowledgements */
-
 /* ---- at the parent ---- */
 
 /* The first worker of this site in the job, or its rank itself. */
@@ -187,16 +185,4 @@ struct jobs_doing jobs_peer_doing(const struct jobs_peer *peer)
 {
 	return (struct jobs_doing){
 		.open = peer->does.open, .tag = peer->does.tag, .says = peer->worker.says};
-}
-
-void site_tick(struct jobs *jobs, struct job *job)
-{
-	bool quiet = true;
-
-	for (uint32_t i = 0; i < job->channel_count; i++)
-		quiet = quiet && jobs->ports.up_quiet(jobs->ports.up, job_channel_id(jobs, job, i));
-	if (!quiet && jobs->now_us - job->closing_us < CLOSING_US)
-		return;
-	job_finished(jobs, job, NULL);
-	job_release(jobs, job);
 }

@@ -107,7 +107,6 @@ struct job {
 	bool boundary;               /* JOB_ENDING without a failure: all want to continue. */
 	bool sited;                  /* It has a parent. */
 	bool parted;                 /* Some of its workers are mute in its channels. */
-	uint64_t closing_us;         /* All have left, and the parent may lack something; or 0. */
 	uint64_t since_us;           /* When it came into its state. */
 	uint64_t silence_us;         /* The shortest that a worker has asked for. */
 	size_t bytes;                /* Memory of its slots and tables. */
@@ -209,7 +208,6 @@ void job_mute(struct job *job); /* finds out whose blocks come with others' */
 bool site_relays_open(struct jobs *jobs, struct job *job);
 /* Of the workers for whom this one speaks, the first that is not in the operation, by its heartbeats; or this one. */
 uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag);
-void site_tick(struct jobs *jobs, struct job *job); /* of a job whose workers have left */
 
 /* jobs_state.c */
 bool names_kin(const char *name, const char *other);            /* both of one job */

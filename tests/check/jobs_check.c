@@ -76,7 +76,6 @@ static void check_crowds(const struct jobs *jobs, uint32_t waiting, uint32_t new
 static void check_sited(const struct job *job)
 {
 	assert(!job->named && !job->fast.all && (job->parted || job->state == JOB_FORMING));
-	assert(job->closing_us == 0 || job->state == JOB_RUNNING);
 	for (uint32_t rank = 0; rank < job->world; rank++) {
 		const struct jobs_peer *peer = job->members[rank];
 
@@ -99,7 +98,7 @@ static void check_members(const struct job *job)
 		       (job->members[rank]->job == job && job->members[rank]->rank == rank));
 	if (job->state == JOB_ENDING)
 		return;
-	assert((present >= 1) == (job->closing_us == 0));
+	assert(present >= 1);
 	assert(present == (job->named && job->state == JOB_FORMING ? job->world : joined));
 	assert(job->state == JOB_FORMING ? ready == 0 : joined == present);
 	assert(job->state != JOB_RUNNING || ready == present);
@@ -107,7 +106,6 @@ static void check_members(const struct job *job)
 		check_sited(job);
 		return;
 	}
-	assert(job->closing_us == 0);
 	assert(job->state != JOB_FORMING || joined < job->world);
 	assert(job->state != JOB_PROBING || present == job->world);
 	assert(job->state == JOB_RUNNING || ready < job->world);

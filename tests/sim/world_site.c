@@ -364,13 +364,6 @@ static void up_late(void *context, const struct jobs_peer *peer, char text[CONTR
 	snprintf(text, CONTROL_TEXT_BYTES, "%s", up != NULL ? up->link->late : "");
 }
 
-static bool up_quiet(void *context, uint16_t id)
-{
-	const struct sim_port *port = port_named(context, id);
-
-	return stream_quiet(relay_stream(port->above.relay));
-}
-
 static void up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end how,
                    const char *code, const char *text)
 {
@@ -402,7 +395,6 @@ void site_begin(struct sim_aggregator *a, struct jobs_config *config, struct job
 	ports->up_ready = up_ready;
 	ports->up_relay = up_relay;
 	ports->up_late = up_late;
-	ports->up_quiet = up_quiet;
 	ports->up_end = up_end;
 }
 

@@ -272,11 +272,6 @@ void parent_up_late(void *parent, const struct jobs_peer *peer, char text[CONTRO
 	abort();
 }
 
-bool parent_up_quiet(void *parent, uint16_t id)
-{
-	abort();
-}
-
 void parent_up_end(void *parent, const struct jobs_peer *peer, enum jobs_up_end how,
                    const char *code, const char *text)
 {
