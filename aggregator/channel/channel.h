@@ -42,11 +42,9 @@ struct channel_config {
 	uint64_t stall_us;       /* How long an operation may wait for a worker. */
 	bool to_group;           /* One packet to the group reaches all workers. */
 	/*
-	 * [(worker_count + 63) / 64] bits of workers that neither send nor receive here, because another worker of
-	 * their site does so for all of them; copied. NULL: there are none.
+	 * [worker_count], who sends and receives here for each worker: itself, another one of its site, for which it is
+	 * mute, or nobody here (WIRE_EVERYONE). NULL: each for itself. Outlives the channel.
 	 */
-	const uint64_t *mute;
-	/* [worker_count], who gets the RESULTs that a worker is to receive; NULL: itself. Outlives the channel. */
 	const uint16_t *speakers;
 	/* A parent plans, and adds up what its sites add up: see channel_site.c. */
 	bool sited;
@@ -169,7 +167,8 @@ bool channel_is_mute(const struct channel *channel, uint32_t rank);
 /* A segment that all have announced. It points into the channel, until the next call that changes it. */
 struct channel_offer {
 	const struct announce *asked; /* What the workers say of the operation. */
-	uint32_t op; /* Its operation's entry: it is this one's until channel_op_used() says no. */
+	uint32_t
+		op; /* The entry of its operation, which is this one's until all workers have everything. */
 	uint32_t segment;
 	uint32_t block_count;
 	struct geometry_frames frames;

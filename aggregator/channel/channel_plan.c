@@ -431,7 +431,7 @@ static void segment_join(struct channel *channel, struct segment *segment, const
 	segment->joined_count++;
 	channel->members[rank].progress_us = now_us;
 	/* 7: "When the last worker has announced a segment, the segment gets the next frame numbers of the channel" */
-	if (segment->joined_count == channel->speakers)
+	if (segment->joined_count == channel->speaker_count)
 		segment_complete(channel, segment, now_us);
 }
 

@@ -67,7 +67,6 @@ static void lay_out_tables(struct channel *ch, struct arena *arena, const struct
 	ch->segment_count = 1;
 	while (ch->segment_count < c->op_slots * c->segments_ahead)
 		ch->segment_count *= 2;
-	ch->mute = arena_take(arena, ch->rank_words, 8);
 	ch->members = arena_take(arena, workers, sizeof(*ch->members));
 	ch->binds = arena_take(arena, workers * c->op_slots, sizeof(*ch->binds));
 	ch->ops = arena_take(arena, c->op_slots, sizeof(*ch->ops));
@@ -146,10 +145,8 @@ int channel_open(const struct channel_config *config, struct channel **out)
 
 	ch->config = *config;
 	ch->config.tokens = NULL;
-	ch->config.mute = NULL;
-	if (config->mute != NULL)
-		memcpy(ch->mute, config->mute, ch->rank_words * 8);
-	ch->speakers = config->worker_count - (uint32_t)bitmap_set_count(ch->mute, ch->rank_words);
+	for (uint32_t rank = 0; rank < config->worker_count; rank++)
+		ch->speaker_count += !is_mute(ch, rank);
 	ch->base = ch->opened = ch->planned = config->first_frame;
 	ch->told.base = ch->above = ch->base;
 	ch->credit = ch->told.credit = ch->base + 1;
@@ -159,7 +156,7 @@ int channel_open(const struct channel_config *config, struct channel **out)
 		ch->members[i].room = ch->base;
 		ch->members[i].earned = config->window * config->payload;
 	}
-	ch->at_base = ch->speakers;
+	ch->at_base = ch->speaker_count;
 	for (uint32_t i = 0; i < config->op_slots; i++)
 		plan_reset(ch, &ch->ops[i]);
 	fast_start(ch);

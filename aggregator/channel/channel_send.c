@@ -151,8 +151,9 @@ static bool result_build(struct channel *channel, uint32_t frame, uint16_t dest,
 	struct slot *slot = slot_at(channel, frame);
 	uint16_t receiver = slot->receiver;
 
-	if (receiver != WIRE_EVERYONE && channel->config.speakers != NULL)
-		receiver = channel->config.speakers[receiver];
+	/* Of a worker that nobody here speaks for, all get the head alone. */
+	if (receiver != WIRE_EVERYONE && speaker_of(channel, receiver) != WIRE_EVERYONE)
+		receiver = speaker_of(channel, receiver);
 	fast_look(slot);
 	if (slot->state != SLOT_DONE || slot->frame != frame)
 		return false;

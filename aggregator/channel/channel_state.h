@@ -152,8 +152,7 @@ struct channel {
 	void *memory; /* Holds all the channel's memory, including this struct. */
 	struct channel_config config;
 	uint32_t rank_words;
-	uint64_t *mute;         /* [rank words]; see channel_config. */
-	uint32_t speakers;      /* Workers that are not mute. */
+	uint32_t speaker_count; /* Workers that are not mute. */
 	uint32_t offered;       /* Segments that are OFFERED. */
 	uint32_t above;         /* A site's: the parent's base, as far as it is known. */
 	uint32_t segment_words; /* Words in the bitmap of the longest segment. */
@@ -242,9 +241,17 @@ static inline uint64_t *segment_bits(const struct channel *channel, const struct
 	return segment->bits + (size_t)rank * channel->segment_words;
 }
 
+/* Who sends and receives here for a worker, or WIRE_EVERYONE: nobody. */
+static inline uint16_t speaker_of(const struct channel *channel, uint32_t rank)
+{
+	const uint16_t *speakers = channel->config.speakers;
+
+	return speakers != NULL ? speakers[rank] : (uint16_t)rank;
+}
+
 static inline bool is_mute(const struct channel *channel, uint32_t rank)
 {
-	return bit_test(channel->mute, rank);
+	return speaker_of(channel, rank) != rank;
 }
 
 static inline void count_drop(struct channel *channel, enum wire_drop drop)

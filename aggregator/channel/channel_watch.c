@@ -69,7 +69,7 @@ static void look_operations(const struct channel *channel, uint64_t now_us,
 			out->form = op->asked.form;
 			out->age_us = age_us;
 		}
-		if (op->bound_count < channel->speakers)
+		if (op->bound_count < channel->speaker_count)
 			wait_note(channel, &(struct wait){.tag = op->asked.tag, .have = op->bound},
 			          age_us, out);
 	}
@@ -170,7 +170,7 @@ void channel_waits(const struct channel *channel, uint32_t rank, struct channel_
 /* The last worker to call an operation has kept all others waiting since the call before its own. */
 void watch_bound(struct channel *channel, struct operation *op, uint32_t rank, uint64_t now_us)
 {
-	if (op->bound_count == channel->speakers && op->bound_count > 1)
+	if (op->bound_count == channel->speaker_count && op->bound_count > 1)
 		channel->members[rank].waits.late_us += now_us - op->bound_us;
 	op->bound_us = now_us;
 }
@@ -183,7 +183,7 @@ void watch_acked(struct channel *channel, uint32_t rank, uint64_t now_us)
 {
 	if (--channel->at_base == 1)
 		channel->alone_us = now_us;
-	else if (channel->at_base == 0 && channel->speakers > 1)
+	else if (channel->at_base == 0 && channel->speaker_count > 1)
 		channel->members[rank].waits.last_us += now_us - channel->alone_us;
 }
 

@@ -498,7 +498,7 @@ void jobs_worker(const struct jobs *jobs, uint32_t index, uint32_t rank, struct 
 
 	*out = (struct jobs_worker){.state = job->state >= JOB_RUNNING ? "left" : "missing"};
 	if (peer == NULL && job->sited &&
-	    (job->state == JOB_FORMING || bit_test(job->wire.mute, rank)))
+	    (job->state == JOB_FORMING || job->wire.speakers[rank] == WIRE_EVERYONE))
 		out->state = "elsewhere";
 	if (peer == NULL)
 		return;

@@ -346,7 +346,7 @@ static void job_tell_welcome(struct jobs *jobs, struct job *job, uint64_t now_us
 /* Called when the last worker has joined, or the parent says that it has. */
 void job_formed(struct jobs *jobs, struct job *job, uint64_t now_us)
 {
-	job_mute(job);
+	job_speakers(job);
 	job_numbers(jobs, job);
 	if (!job_reserve(jobs, job))
 		return;
@@ -397,7 +397,6 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 		config.id = job_channel_id(jobs, job, i);
 		config.fast = channel->fast;
 		config.fast_slots = channel->fast_slots;
-		config.mute = job->wire.mute;
 		config.speakers = job->wire.speakers;
 		config.sited = job->sited;
 		if (channel_open(&config, &channel->channel) != 0)
@@ -503,14 +502,13 @@ bool job_begin(struct jobs *jobs, struct job *job, const struct jobs_peer *opene
 	job->seats = calloc(world, sizeof(*job->seats));
 	job->wire.tokens = calloc(world, sizeof(*job->wire.tokens));
 	job->wire.multicast = calloc(world, sizeof(*job->wire.multicast));
-	job->wire.mute = calloc((world + 63) / 64, sizeof(*job->wire.mute));
 	job->wire.speakers = calloc(world, sizeof(*job->wire.speakers));
-	job->sited = jobs->config.sited;
+	job->sited = job->parted = jobs->config.sited;
 	if (keyed)
 		job->wire.seals = calloc(1, seals_bytes(world));
 	job->world = world;
 	if (job->members == NULL || job->seats == NULL || job->wire.tokens == NULL ||
-	    job->wire.multicast == NULL || job->wire.mute == NULL || job->wire.speakers == NULL ||
+	    job->wire.multicast == NULL || job->wire.speakers == NULL ||
 	    (keyed && job->wire.seals == NULL)) {
 		job_forget(job);
 		return false;

@@ -15,8 +15,8 @@
 
 /* ---- at the parent ---- */
 
-/* The first worker of this site in the job, or its rank itself. */
-static uint32_t speaker_of(const struct job *job, uint32_t rank)
+/* The first worker of the same site in the job, or the worker itself. */
+static uint32_t site_speaker(const struct job *job, uint32_t rank)
 {
 	uint64_t via = job->members[rank]->via;
 
@@ -26,19 +26,14 @@ static uint32_t speaker_of(const struct job *job, uint32_t rank)
 	return rank;
 }
 
-void job_mute(struct job *job)
+void job_speakers(struct job *job)
 {
 	for (uint32_t rank = 0; rank < job->world; rank++) {
-		bool here = job->members[rank] != NULL;
-
-		job->wire.speakers[rank] =
-			(uint16_t)(here && !job->sited ? speaker_of(job, rank) : rank);
-		if (here && job->wire.speakers[rank] == rank)
-			continue;
-		bit_set(job->wire.mute, rank);
-		job->parted = true;
+		job->wire.speakers[rank] = job->members[rank] != NULL
+		                                   ? (uint16_t)site_speaker(job, rank)
+		                                   : WIRE_EVERYONE;
+		job->parted = job->parted || job->wire.speakers[rank] != rank;
 	}
-	job->parted = job->parted || job->sited;
 }
 
 uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag)

@@ -172,7 +172,6 @@ void job_forget(struct job *job)
 	free(job->seats);
 	free(job->wire.tokens);
 	free(job->wire.multicast);
-	free(job->wire.mute);
 	free(job->wire.speakers);
 	if (job->wire.seals != NULL)
 		explicit_bzero(job->wire.seals, seals_bytes(job->world));

@@ -106,7 +106,7 @@ struct job {
 	bool named;                  /* We have named it, and its members are those told by NEXT. */
 	bool boundary;               /* JOB_ENDING without a failure: all want to continue. */
 	bool sited;                  /* It has a parent. */
-	bool parted;                 /* Some of its workers are mute in its channels. */
+	bool parted;                 /* Workers of its channels are mute, or it has a parent. */
 	uint64_t since_us;           /* When it came into its state. */
 	uint64_t silence_us;         /* The shortest that a worker has asked for. */
 	size_t bytes;                /* Memory of its slots and tables. */
@@ -115,8 +115,7 @@ struct job {
 		struct net_ip group;      /* The multicast group for results, or none. */
 		struct net_ip group_from; /* Our address that they leave from. */
 		uint64_t *tokens;         /* [world] */
-		uint64_t *mute;           /* [(world + 63) / 64] bits; see struct channel_config. */
-		uint16_t *speakers;       /* [world]; the same. */
+		uint16_t *speakers;       /* [world]; see struct channel_config. */
 		struct seal_key secret;   /* Makes the numbers of KNOCKEDs. */
 		bool *multicast;          /* [world]; the worker gets results through the group. */
 		struct seals *seals;      /* [world]; NULL without a key. */
@@ -204,7 +203,7 @@ bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_
 bool site_formed(const struct job *job); /* the parent has sent WELCOME to all that are here */
 /* A worker of another site that has the same name, or NULL. */
 const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join);
-void job_mute(struct job *job); /* finds out whose blocks come with others' */
+void job_speakers(struct job *job); /* finds out whose blocks come with another's */
 bool site_relays_open(struct jobs *jobs, struct job *job);
 /* Of the workers for whom this one speaks, the first that is not in the operation, by its heartbeats; or this one. */
 uint32_t site_culprit(const struct job *job, uint32_t rank, uint64_t tag);

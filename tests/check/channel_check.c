@@ -8,20 +8,21 @@
 
 static void check_members(const struct channel *c)
 {
-	uint32_t at_base = 0;
+	uint32_t at_base = 0, speakers = 0;
 
 	for (uint32_t rank = 0; rank < c->config.worker_count; rank++) {
 		const struct member *member = &c->members[rank];
 
 		if (is_mute(c, rank))
 			continue;
+		speakers++;
 		assert(frames_in_order(c->base, member->ack, c->opened));
 		assert(!frame_before(member->room, member->ack));
 		assert(member->earned <= c->config.window * c->config.payload);
 		at_base += member->ack == c->base;
 	}
 	assert(at_base > 0 && at_base == c->at_base);
-	assert(c->speakers == c->config.worker_count - bitmap_set_count(c->mute, c->rank_words));
+	assert(speakers == c->speaker_count);
 }
 
 static void check_operation(const struct channel *c, uint32_t index)
@@ -34,7 +35,7 @@ static void check_operation(const struct channel *c, uint32_t index)
 	assert(op->used || op->segments_done == 0);
 	if (!op->used)
 		return;
-	assert(op->serial <= c->op_serial && op->bound_count <= c->speakers);
+	assert(op->serial <= c->op_serial && op->bound_count <= c->speaker_count);
 	assert(bit_test(op->bound, op->asked_by) && op->started_us <= op->bound_us);
 	assert(op->segments_done < op->asked.segment_count);
 	for (uint32_t i = 0; i < c->config.worker_count * c->config.op_slots; i++) {
@@ -66,11 +67,11 @@ static void check_segment(const struct channel *c, uint32_t index)
 		assert((segment->joined[i] & ~op->bound[i]) == 0);
 	if (segment->state == SEGMENT_GATHERING) {
 		assert(segment->joined_count >= 1);
-		assert(segment->joined_count < c->speakers);
+		assert(segment->joined_count < c->speaker_count);
 		return;
 	}
 	assert(c->config.sited || segment->state == SEGMENT_PLANNED);
-	assert(segment->joined_count == c->speakers);
+	assert(segment->joined_count == c->speaker_count);
 	assert(segment->union_count == bitmap_set_count(segment->united, words));
 	if (segment->state != SEGMENT_PLANNED)
 		return; /* its frames are the parent's business */
@@ -113,7 +114,7 @@ static void check_slot(const struct channel *c, const struct segment *segment, u
 	assert(slot->first < slot->end && slot->end <= segment->block_count);
 	assert(bit_test(segment->united, slot->first) && bit_test(segment->united, slot->end - 1));
 	assert(bitmap_count_between(segment->united, slot->first, slot->end) == slot->block_count);
-	assert(slot->expected <= c->speakers && (slot->expected >= 1 || c->config.sited));
+	assert(slot->expected <= c->speaker_count && (slot->expected >= 1 || c->config.sited));
 	assert(!slot->sent || slot->state == SLOT_DONE);
 	if (slot->fast != NULL) {
 		check_shared(c, slot);

@@ -180,12 +180,17 @@ static void step(struct world *w)
 
 /* ---- the world ---- */
 
-/* At the parent the first worker of each site speaks. */
-static const uint16_t speakers[WORKERS] = {0, 0, 2, 2, 4};
+/* At a site its workers speak, and at the parent the first of each site. */
+#define NONE WIRE_EVERYONE
+static const uint16_t speakers[SITES + 1][WORKERS] = {
+	{0, 1, NONE, NONE, NONE},
+	{NONE, NONE, 2, 3, NONE},
+	{0, 0, 2, 2, 4},
+};
 
 static void place_open(struct world *w, uint32_t number)
 {
-	uint64_t tokens[WORKERS] = {TOKEN, TOKEN + 1, TOKEN + 2, TOKEN + 3, TOKEN + 4}, mute = 0;
+	uint64_t tokens[WORKERS] = {TOKEN, TOKEN + 1, TOKEN + 2, TOKEN + 3, TOKEN + 4};
 	struct place *place = &w->places[number];
 	struct channel_config config = {.worker_count = WORKERS,
 	                                .payload = PAYLOAD,
@@ -196,8 +201,7 @@ static void place_open(struct world *w, uint32_t number)
 	                                .group_token = GROUP + number,
 	                                .tokens = tokens,
 	                                .stall_us = 10000000,
-	                                .mute = &mute,
-	                                .speakers = number < SITES ? NULL : speakers,
+	                                .speakers = speakers[number],
 	                                .sited = number < SITES,
 	                                .engine = bitmap_best()};
 	struct stream_config stream = {.rank = (uint16_t)(2 * number),
@@ -213,10 +217,6 @@ static void place_open(struct world *w, uint32_t number)
 	                               .group_token = GROUP + SITES,
 	                               .engine = bitmap_best()};
 
-	for (uint32_t rank = 0; rank < WORKERS; rank++)
-		if (number < SITES ? site_of(rank) != number
-		                   : site_of(rank) < SITES && rank % 2 == 1)
-			mute |= 1u << rank;
 	assert_int_equal(channel_open(&config, &place->channel), 0);
 	if (number < SITES)
 		assert_int_equal(relay_open(&stream, place->channel, &place->relay), 0);
