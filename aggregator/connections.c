@@ -202,29 +202,36 @@ static void write_done(uv_write_t *request, int status)
 	free(request->data);
 }
 
+int connections_write(uv_tcp_t *tcp, const void *from, size_t bytes)
+{
+	struct written *written = malloc(sizeof(*written) + bytes);
+	uv_buf_t buffer;
+
+	if (written == NULL)
+		return -ENOMEM;
+	memcpy(written->bytes, from, bytes);
+	written->request.data = written;
+	buffer = uv_buf_init(written->bytes, (unsigned)bytes);
+	if (uv_write(&written->request, (uv_stream_t *)tcp, &buffer, 1, write_done) == 0)
+		return 0;
+	free(written);
+	return -EPIPE;
+}
+
 static void bytes_send(struct connection *connection, const void *from, size_t bytes)
 {
-	uv_stream_t *stream = (uv_stream_t *)&connection->tcp;
-	struct written *written;
-	uv_buf_t buffer;
+	const uv_stream_t *stream = (uv_stream_t *)&connection->tcp;
+	int err;
 
 	connection->replied = true;
 	if (uv_stream_get_write_queue_size(stream) + bytes > CONNECTIONS_QUEUE_BYTES) {
 		cut_off(connection, "it does not read what it is sent");
 		return;
 	}
-	written = malloc(sizeof(*written) + bytes);
-	if (written == NULL) {
-		cut_off(connection, "the aggregator is out of memory");
-		return;
-	}
-	memcpy(written->bytes, from, bytes);
-	written->request.data = written;
-	buffer = uv_buf_init(written->bytes, (unsigned)bytes);
-	if (uv_write(&written->request, stream, &buffer, 1, write_done) != 0) {
-		free(written);
-		cut_off(connection, "it cannot be written to");
-	}
+	err = connections_write(&connection->tcp, from, bytes);
+	if (err != 0)
+		cut_off(connection, err == -ENOMEM ? "the aggregator is out of memory"
+		                                   : "it cannot be written to");
 }
 
 /* Sends TLS's bytes: its handshake, lines, or why it has failed. */

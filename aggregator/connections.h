@@ -97,6 +97,9 @@ void connections_tick(struct connections *connections, uint64_t now_us);
 /* connections_keys_made - call it now and then, and with new keys: waiting handshakes look again. */
 void connections_keys_made(struct connections *connections, const struct job_keys *keys);
 
+/* connections_write - writes a copy of the bytes. Returns 0, -ENOMEM, or -EPIPE: the connection is broken. */
+int connections_write(uv_tcp_t *tcp, const void *from, size_t bytes);
+
 /* For struct jobs_ports. */
 void connections_send(void *unused, struct jobs_peer *peer, const char *line);
 void connections_shut(void *unused, struct jobs_peer *peer);

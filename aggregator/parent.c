@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "aggregator/connections.h"
 #include "bitmap/control/lines.h"
 #include "bitmap/control/secrets.h"
 #include "bitmap/control/tls.h"
@@ -21,9 +22,6 @@
 #define TURN_MS_MAX 50      /* between two turns of a link */
 #define PATH_US 100000      /* between two looks at whether datagrams pass */
 #define JOIN_US 600000000   /* the parent's --join-timeout decides */
-
-/* The first line of a worker without a key. A parent that has keys waits for it, and can say why it refuses. */
-#define FIRST_LINE "{\"type\":\"ping\"}\n"
 
 /* A worker's link to the parent. */
 struct upward {
@@ -49,11 +47,6 @@ struct upward {
 	struct job_key key; /* Of the job; zero without keys. */
 	char came[4096];    /* Bytes that have come, until they are fed. */
 	struct lines lines;
-};
-
-struct written {
-	uv_write_t request;
-	char bytes[];
 };
 
 struct parent {
@@ -82,12 +75,15 @@ static uint32_t lesser(uint32_t a, uint32_t b)
 
 /* ---- the end of a link ---- */
 
-static void upward_closed(uv_handle_t *handle)
+static void upward_free(struct upward *up)
 {
-	struct upward *up = handle->data;
-
 	explicit_bzero(&up->key, sizeof(up->key));
 	free(up);
+}
+
+static void upward_closed(uv_handle_t *handle)
+{
+	upward_free(handle->data);
 }
 
 static void upward_end(struct upward *up)
@@ -113,11 +109,11 @@ static void upward_failed(struct upward *up)
 	const uint32_t rank = told ? link->failed.rank : UINT32_MAX;
 
 	snprintf(code, sizeof(code), "%s", link->error_code);
-	if (told)
+	if (told && up->told != UPWARD_JOINS) /* the job has ended; what is refused is this site */
 		snprintf(text, sizeof(text), "%s", link->error);
 	else
 		snprintf(text, sizeof(text), "parent %s: %.*s", parent->config.text,
-		         (int)sizeof(text) / 2, link->error);
+		         (int)(sizeof(text) * 3 / 4), link->error);
 	upward_end(up);
 	if (peer != NULL)
 		jobs_up_failed(parent->jobs, peer, rank, code, text);
@@ -125,24 +121,10 @@ static void upward_failed(struct upward *up)
 
 /* ---- out ---- */
 
-static void write_done(uv_write_t *request, int status)
-{
-	(void)status; /* a broken connection shows when it is read */
-	free(request->data);
-}
-
+/* What cannot be written is lost, and silence ends the link. */
 static void bytes_send(struct upward *up, const char *from, size_t bytes)
 {
-	struct written *written = malloc(sizeof(*written) + bytes);
-	uv_buf_t buffer;
-
-	if (written == NULL)
-		return; /* silence ends it */
-	memcpy(written->bytes, from, bytes);
-	written->request.data = written;
-	buffer = uv_buf_init(written->bytes, (unsigned)bytes);
-	if (uv_write(&written->request, (uv_stream_t *)&up->tcp, &buffer, 1, write_done) != 0)
-		free(written);
+	(void)connections_write(&up->tcp, from, bytes);
 }
 
 static void tls_flush(struct upward *up)
@@ -217,12 +199,15 @@ static void connection_lost(struct upward *up, const char *reason)
 static void lines_take(struct upward *up, uint64_t now_us)
 {
 	const char *line;
+	int got = 0;
 
-	while (up->link->state != LINK_FAILED && lines_next(&up->lines, &line) > 0)
+	while (up->link->state != LINK_FAILED && (got = lines_next(&up->lines, &line)) > 0)
 		if (up->plain)
 			link_plain(up->link, line);
 		else
 			link_line(up->link, line, now_us);
+	if (got < 0)
+		link_gone(up->link, "it sent something that is not a message");
 }
 
 /* Returns 0, or -errno: the connection is over. */
@@ -249,6 +234,38 @@ static ssize_t tls_take(struct upward *up, uint64_t now_us)
 	return count;
 }
 
+/* Its connection has ended with this -errno of TLS. */
+static void tls_ended(struct upward *up, int error)
+{
+	char reason[320];
+
+	if (error == EPROTO && tls_wrong_key(up->tls)) {
+		link_refused(up->link);
+		turn(up);
+		return;
+	}
+	tls_end_text(up->tls, error, reason, sizeof(reason));
+	connection_lost(up, reason);
+}
+
+/* Bytes that are lines: without a key, or the one line of a parent that has none. */
+static void plain_take(struct upward *up, const char *from, size_t count, uint64_t now_us)
+{
+	while (count > 0) {
+		size_t room;
+		char *to = lines_room(&up->lines, &room);
+
+		room = room < count ? room : count;
+		if (room == 0)
+			return; /* the link has failed */
+		memcpy(to, from, room);
+		lines_added(&up->lines, room);
+		from += room;
+		count -= room;
+		lines_take(up, now_us);
+	}
+}
+
 static void bytes_take(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
 	struct upward *up = stream->data;
@@ -262,28 +279,16 @@ static void bytes_take(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffe
 		return;
 	if (up->tls != NULL && !up->secured && *buffer->base == '{')
 		up->plain = true;
-	for (ssize_t at = 0; (up->tls == NULL || up->plain) && at < count;) {
-		size_t room;
-		char *to = lines_room(&up->lines, &room);
-
-		room = room < (size_t)(count - at) ? room : (size_t)(count - at);
-		memcpy(to, buffer->base + at, room);
-		lines_added(&up->lines, room);
-		at += (ssize_t)room;
-		lines_take(up, now_us);
-		if (room == 0)
-			break;
-	}
-	if (up->tls != NULL && !up->plain) {
+	if (up->tls == NULL || up->plain) {
+		plain_take(up, buffer->base, (size_t)count, now_us);
+	} else {
 		err = tls_feed(up->tls, buffer->base, (size_t)count);
 		err = err == 0 ? tls_take(up, now_us) : err;
 		tls_flush(up);
 	}
-	if (err == -EPROTO && !up->secured)
-		link_refused(up->link);
-	else if (err < 0)
-		connection_lost(up, err == -EPIPE ? "connection closed" : strerror((int)-err));
-	if (err == 0 || (err == -EPROTO && !up->secured))
+	if (err < 0)
+		tls_ended(up, (int)-err);
+	else
 		turn(up);
 }
 
@@ -322,7 +327,7 @@ static void connected(uv_connect_t *request, int status)
 	}
 	link_connected(up->link, now_us);
 	if (up->tls == NULL)
-		bytes_send(up, FIRST_LINE, strlen(FIRST_LINE));
+		bytes_send(up, LINK_FIRST_LINE, strlen(LINK_FIRST_LINE));
 	tls_flush(up);
 	uv_read_start((uv_stream_t *)&up->tcp, give_buffer, bytes_take);
 	turn(up);
@@ -334,7 +339,7 @@ static void connect_begin(struct upward *up)
 	int err;
 
 	if (up->link == NULL) { /* it ended while its socket was closed */
-		free(up);
+		upward_free(up);
 		return;
 	}
 	(void)net_sockaddr(&up->parent->config.address, &address);
@@ -486,7 +491,7 @@ static struct upward *upward_of(const struct parent *parent, const struct jobs_p
 	return NULL;
 }
 
-void parent_up_join(void *context, struct jobs_peer *peer, const struct control_message *join)
+int parent_up_join(void *context, struct jobs_peer *peer, const struct control_message *join)
 {
 	struct parent *parent = context;
 	const struct parent_config *config = &parent->config;
@@ -507,12 +512,15 @@ void parent_up_join(void *context, struct jobs_peer *peer, const struct control_
 		.via = parent->via,
 	};
 
-	if (up == NULL)
-		return; /* the worker's time-out ends it */
-	if ((config->keys != NULL && job_keys_find(config->keys, join->job, &up->key) != 0) ||
-	    link_open(&link, loop_us(), &up->link) != 0) {
+	int err = up != NULL ? 0 : -ENOMEM;
+
+	if (err == 0 && config->keys != NULL)
+		err = job_keys_find(config->keys, join->job, &up->key);
+	if (err == 0)
+		err = link_open(&link, loop_us(), &up->link);
+	if (err != 0) {
 		free(up);
-		return;
+		return err;
 	}
 	up->parent = parent;
 	up->peer = peer;
@@ -520,6 +528,7 @@ void parent_up_join(void *context, struct jobs_peer *peer, const struct control_
 	LIST_INSERT_HEAD(&parent->all, up, place);
 	connect_begin(up);
 	uv_timer_start(&parent->timer, turns, 1, 0);
+	return 0;
 }
 
 void parent_up_ready(void *context, const struct jobs_peer *peer, uint32_t payload)

@@ -41,7 +41,7 @@ void parent_keys_set(struct parent *parent, const struct job_keys *keys);
 void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes);
 
 /* For struct jobs_ports; their context is the struct parent. */
-void parent_up_join(void *parent, struct jobs_peer *peer, const struct control_message *join);
+int parent_up_join(void *parent, struct jobs_peer *peer, const struct control_message *join);
 void parent_up_ready(void *parent, const struct jobs_peer *peer, uint32_t payload);
 int parent_up_relay(void *parent, const struct jobs_peer *peer, uint16_t id,
                     struct channel *channel);

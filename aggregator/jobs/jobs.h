@@ -128,11 +128,12 @@ struct jobs_ports {
 	/* Says when a worker's KNOCKs last came. */
 	void (*heard)(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 	/*
-	 * Only if jobs have a parent. up_join() joins the parent's job in a worker's name. Then jobs_up_..() say what
-	 * the parent says, but never before these return.
+	 * Only if jobs have a parent. up_join() joins the parent's job in a worker's name, and returns 0, -ENOMEM, or
+	 * -ENOENT or -EAGAIN: the job has no key now. Then jobs_up_..() say what the parent says, but never before these
+	 * return.
 	 */
 	void *up;
-	void (*up_join)(void *up, struct jobs_peer *peer, const struct control_message *join);
+	int (*up_join)(void *up, struct jobs_peer *peer, const struct control_message *join);
 	void (*up_ready)(void *up, const struct jobs_peer *peer, uint32_t payload);
 	/* The channel of a thread speaks to the parent in this worker's name from now on. 0 or -ENOMEM. */
 	int (*up_relay)(void *up, const struct jobs_peer *peer, uint16_t id,

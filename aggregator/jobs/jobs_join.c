@@ -583,10 +583,9 @@ static void member_join(struct jobs *jobs, struct job *job, struct jobs_peer *pe
 	job->seats[peer->rank].job[0] = '\0';
 	job->members[peer->rank] = peer;
 	job_agree(job);
-	if (job->sited) {
-		peer->up.state = UP_JOINS;
-		jobs->ports.up_join(jobs->ports.up, peer, join);
-	} else if (members_count(job, PEER_JOINED) == job->world)
+	if (job->sited)
+		site_join(jobs, peer, join);
+	else if (members_count(job, PEER_JOINED) == job->world)
 		job_formed(jobs, job, now_us);
 }
 

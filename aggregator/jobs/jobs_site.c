@@ -8,6 +8,7 @@
  * the site's own.
  */
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,6 +65,20 @@ const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct con
 }
 
 /* ---- at the site ---- */
+
+void site_join(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join)
+{
+	int err = jobs->ports.up_join(jobs->ports.up, peer, join);
+
+	if (err == 0)
+		peer->up.state = UP_JOINS;
+	else if (err == -ENOMEM)
+		jobs_up_failed(jobs, peer, join->world, "memory",
+		               "the aggregator is out of memory");
+	else
+		jobs_up_failed(jobs, peer, join->world, "key",
+		               "this site has no key for the job: its keys have changed meanwhile");
+}
 
 bool site_formed(const struct job *job)
 {

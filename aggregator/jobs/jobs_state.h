@@ -200,6 +200,8 @@ bool room_is_kept(const struct jobs *jobs, uint64_t owner, enum room room, size_
                   size_t unused);
 
 /* jobs_site.c */
+/* The parent's job is joined for this worker, or it is refused. */
+void site_join(struct jobs *jobs, struct jobs_peer *peer, const struct control_message *join);
 bool site_formed(const struct job *job); /* the parent has sent WELCOME to all that are here */
 /* A worker of another site that has the same name, or NULL. */
 const struct jobs_peer *site_with_name(const struct jobs *jobs, const struct control_message *join);

@@ -364,6 +364,24 @@ const char *tls_why(const struct tls *tls)
 	return tls->why;
 }
 
+bool tls_wrong_key(const struct tls *tls)
+{
+	return !tls_ready(tls) && (strstr(tls_why(tls), "alert") != NULL ||
+	                           strstr(tls_why(tls), "has the key") != NULL);
+}
+
+void tls_end_text(const struct tls *tls, int error, char *text, size_t room)
+{
+	if (tls != NULL && error == EPROTO)
+		snprintf(text, room, "its TLS is broken: somebody on the path has changed it (%s)",
+		         tls_why(tls));
+	else
+		snprintf(text, room, "%s",
+		         error == EPIPE    ? "connection closed"
+		         : error == ENOMEM ? "out of memory"
+		                           : strerror(error));
+}
+
 int tls_seal_key(struct tls *tls, const char *membership, struct seal_key *out)
 {
 	assert(tls_ready(tls));

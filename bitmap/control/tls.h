@@ -68,7 +68,12 @@ size_t tls_pull(struct tls *tls, void *out, size_t room);
 
 bool tls_ready(const struct tls *tls);           /* the handshake has succeeded */
 const char *tls_identity(const struct tls *tls); /* the client's; "" before its hello */
-const char *tls_why(const struct tls *tls);      /* the reason for -EPROTO, in one line */
+/* At a client, after -EPROTO: the other side has another key. It has sent an alert, or not shown that it has ours. */
+bool tls_wrong_key(const struct tls *tls);
+const char *tls_why(const struct tls *tls); /* the reason for -EPROTO, in one line */
+
+/* Writes why a connection has ended: `error` is of tls_read() or of a socket, and positive. `tls` may be NULL. */
+void tls_end_text(const struct tls *tls, int error, char *text, size_t room);
 
 /*
  * tls_seal_key - the key of the datagrams that this connection's worker sends in a membership. 5.2:

@@ -16,9 +16,6 @@
 
 #define ETHERNET_BYTES 14
 
-/* The first line of a worker without a key. An aggregator that has keys waits for it, and can say why it refuses. */
-#define FIRST_LINE "{\"type\":\"ping\"}\n"
-
 void comm_peer_close(struct comm_peer *peer)
 {
 	comm_fork_close(&peer->tcp.fd);
@@ -97,8 +94,8 @@ static void connected(struct winnow_comm *comm, struct comm_peer *peer, uint64_t
 	comm->run.news = true;
 	peer->tcp.since_us = now_us;
 	if (comm->fixed.tls == NULL) {
-		peer->tcp.out_bytes = strlen(FIRST_LINE);
-		memcpy(peer->tcp.out, FIRST_LINE, peer->tcp.out_bytes);
+		peer->tcp.out_bytes = strlen(LINK_FIRST_LINE);
+		memcpy(peer->tcp.out, LINK_FIRST_LINE, peer->tcp.out_bytes);
 	} else if (tls_connect(comm->fixed.tls, comm->move.job, comm->fixed.key.bytes,
 	                       &peer->tcp.tls) != 0) {
 		peer_gone(comm, peer, "out of memory", now_us);
@@ -201,37 +198,21 @@ static ssize_t peer_receive(struct comm_peer *peer)
 	return count;
 }
 
-/* An aggregator that has another key sends an alert, or does not show that it has ours. */
-static bool is_wrong_key(const struct tls *tls)
-{
-	return !tls_ready(tls) && (strstr(tls_why(tls), "alert") != NULL ||
-	                           strstr(tls_why(tls), "has the key") != NULL);
-}
-
 /* Its connection has ended with this error of peer_receive(). */
 static void peer_ended(struct winnow_comm *comm, struct comm_peer *peer, int error, uint64_t now_us)
 {
-	const bool broken = peer->tcp.tls != NULL && error == EPROTO;
 	char alert[256], reason[320];
 
 	if (peer->tcp.tls != NULL) /* The other side learns why. */
 		(void)!send(peer->tcp.fd, alert, tls_pull(peer->tcp.tls, alert, sizeof(alert)),
 		            MSG_NOSIGNAL);
-	if (broken && is_wrong_key(peer->tcp.tls)) {
+	if (peer->tcp.tls != NULL && error == EPROTO && tls_wrong_key(peer->tcp.tls)) {
 		comm_peer_close(peer);
 		peer->state = PEER_GONE;
 		session_refused(comm->session, (uint32_t)(peer - comm->peers));
 		return;
 	}
-	if (broken)
-		snprintf(reason, sizeof(reason),
-		         "its TLS is broken: somebody on the path has changed it (%s)",
-		         tls_why(peer->tcp.tls));
-	else
-		snprintf(reason, sizeof(reason), "%s",
-		         error == EPIPE    ? "connection closed"
-		         : error == ENOMEM ? "out of memory"
-		                           : strerror(error));
+	tls_end_text(peer->tcp.tls, error, reason, sizeof(reason));
 	peer_gone(comm, peer, reason, now_us);
 }
 

@@ -40,6 +40,9 @@ struct link_config {
 	const struct link *from;
 };
 
+/* What a worker without a key sends at once. An aggregator that has keys waits for it, and can say why it refuses. */
+#define LINK_FIRST_LINE "{\"type\":\"ping\"}\n"
+
 enum link_state {
 	LINK_JOINING, /* It waits for all workers. */
 	LINK_PROBING, /* WELCOME has come: sockets may be opened, and KNOCKs go out. */

@@ -279,7 +279,7 @@ void site_line(struct sim_aggregator *a, const struct sim_event *event)
 
 /* ---- for jobs.c ---- */
 
-static void up_join(void *context, struct jobs_peer *peer, const struct control_message *join)
+static int up_join(void *context, struct jobs_peer *peer, const struct control_message *join)
 {
 	struct sim_aggregator *a = context;
 	struct sim_upward *up = calloc(1, sizeof(*up));
@@ -307,6 +307,7 @@ static void up_join(void *context, struct jobs_peer *peer, const struct control_
 	up->next = a->upwards;
 	a->upwards = up;
 	site_wake_at(a, up->again_us);
+	return 0;
 }
 
 static void up_ready(void *context, const struct jobs_peer *peer, uint32_t payload)

@@ -251,7 +251,7 @@ void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes)
 	abort();
 }
 
-void parent_up_join(void *parent, struct jobs_peer *peer, const struct control_message *join)
+int parent_up_join(void *parent, struct jobs_peer *peer, const struct control_message *join)
 {
 	abort();
 }

@@ -50,6 +50,7 @@ struct bench {
 	int lent;                 /* its number; -1: to none */
 	struct jobs_heard heard;  /* of any worker's KNOCKs */
 	uint32_t upward_count;    /* a site's links to its parent */
+	int up_err;               /* of port_up_join() */
 };
 
 /* ---- ports ---- */
@@ -167,11 +168,13 @@ static inline void port_log(void *context, const char *level, const char *event,
 	assert_true(event[0] != '\0' && (fields != NULL || text != NULL));
 }
 
-static inline void port_up_join(void *up, struct jobs_peer *peer,
-                                const struct control_message *join)
+static inline int port_up_join(void *up, struct jobs_peer *peer, const struct control_message *join)
 {
 	assert_true(((struct worker *)jobs_peer_handle(peer))->peer == peer && join->world > 0);
+	if (((struct bench *)up)->up_err != 0)
+		return ((struct bench *)up)->up_err;
 	((struct bench *)up)->upward_count++;
+	return 0;
 }
 
 static inline void port_up_late(void *up, const struct jobs_peer *peer,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /* test_jobs_site.c - the control plane of a site: what no world of the simulation reaches */
 
+#include <errno.h>
+
 #include "tests/unit/test_jobs.h"
 
 static struct bench *site_open(void)
@@ -43,4 +45,21 @@ SITE_TEST(refused_last)
 	expect_line(b, 0, CONTROL_WELCOME);
 	expect_line(b, 2, CONTROL_WELCOME);
 	assert_int_equal(totals_of(b).jobs, 1);
+}
+
+/* The site has no memory for a link, or no key any more: the worker is told. */
+SITE_TEST(no_link)
+{
+	const struct {
+		int err;
+		const char *code;
+	} cases[] = {{-ENOMEM, "memory"}, {-ENOENT, "key"}, {-EAGAIN, "key"}};
+
+	for (uint32_t i = 0; i < 3; i++) {
+		b->up_err = cases[i].err;
+		join(b, i, "train", 0, 2);
+		expect_end(b, i, cases[i].code, 0);
+		assert_int_equal(totals_of(b).jobs, 0);
+	}
+	assert_int_equal(b->upward_count, 0);
 }
