@@ -381,9 +381,6 @@ static int parent_find(struct control *control, struct why *why)
 		.address = config->parent,
 		.rcvbuf = config->jobs.rcvbuf_bytes,
 		.payload_max = config->jobs.payload_max,
-		.op_slots = config->jobs.op_slots,
-		.segments_ahead = config->jobs.segments_ahead,
-		.engine = config->jobs.engine,
 		.data = config->data,
 		.keys = config->keys,
 	};

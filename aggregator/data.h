@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 #include "aggregator/jobs/jobs.h"
-#include "aggregator/site/relay.h"
 #include "bitmap/net/net.h"
 #include "bitmap/turn.h"
 
 struct data;
+struct relay; /* aggregator/site/relay.h */
 
 enum report_kind {
 	REPORT_STALL,   /* an operation has waited too long */

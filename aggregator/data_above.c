@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/data_state.h"
+#include "aggregator/site/relay.h"
 #include "ebpf/seal.h"
 
 static struct outlet *outlet_above(const struct data_thread *t, uint16_t channel)

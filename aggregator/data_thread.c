@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "aggregator/data_state.h"
+#include "aggregator/site/relay.h"
 #include "aggregator/privileges.h"
 
 #define STALL_CHECK_MS 250

@@ -10,6 +10,7 @@
 #include <sys/queue.h>
 
 #include "aggregator/connections.h"
+#include "aggregator/site/relay.h"
 #include "bitmap/control/lines.h"
 #include "bitmap/control/secrets.h"
 #include "bitmap/control/tls.h"
@@ -549,36 +550,18 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	struct upward *up = upward_of(parent, peer);
 	const struct link *link = up != NULL ? up->link : NULL;
 	struct data_above above;
-	struct stream_config stream;
 
 	if (link == NULL)
 		return -ENOMEM;
-	stream = (struct stream_config){
-		/* The thread has the same place in both lists: there are as many here as at the parent. */
-		.channel = link->welcome.channels[(id & 0xff) % link->welcome.channel_count],
-		.shard_count = 1,
-		.rank = (uint16_t)link->config.rank,
-		.world = (uint16_t)link->config.world,
-		.payload = link->start.payload,
-		.window = link->start.window,
-		.window_start = link->start.window_start,
-		.op_slots = lesser(link->welcome.op_slots, parent->config.op_slots),
-		.segments_ahead =
-			lesser(link->welcome.segments_ahead, parent->config.segments_ahead),
-		.first_frame = link->welcome.first_frame,
-		.token = link->welcome.token,
-		.group_token = link->welcome.group_token,
-		.engine = parent->config.engine,
-	};
 	above = (struct data_above){
-		.channel = stream.channel,
+		.channel = relay_channel(link, id),
 		.sealed = link->sealed,
 		.stretch = link->stretch,
 		.own = link->own_key,
 		.group = link->group_key,
 		.group_token = link->welcome.group_token,
 	};
-	if (relay_open(&stream, channel, &above.relay) != 0)
+	if (relay_open(link, id, channel, &above.relay) != 0)
 		return -ENOMEM;
 	data_relay(parent->config.data, id, &above);
 	up->relays[up->relay_count++] = id;

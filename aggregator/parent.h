@@ -20,8 +20,7 @@ struct parent_config {
 	const char *site;        /* the name of this site */
 	struct net_addr address; /* its TCP and UDP port */
 	uint32_t rcvbuf; /* bytes of a data thread's receive buffer, as the kernel counts them */
-	uint32_t payload_max, op_slots, segments_ahead;
-	const struct bitmap_engine *engine;
+	uint32_t payload_max;
 	struct data *data;
 	const struct job_keys *keys; /* NULL: no keys */
 };

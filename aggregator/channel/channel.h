@@ -153,6 +153,9 @@ void channel_waits(const struct channel *channel, uint32_t rank, struct channel_
 
 uint32_t channel_payload(const struct channel *channel);
 
+/* channel_config - that of channel_open(), but for its tokens. */
+const struct channel_config *channel_config(const struct channel *channel);
+
 /* channel_is_mute - what goes to all does not go to this worker: see struct channel_config. */
 bool channel_is_mute(const struct channel *channel, uint32_t rank);
 

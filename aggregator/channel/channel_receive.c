@@ -311,6 +311,11 @@ uint32_t channel_payload(const struct channel *channel)
 	return channel->config.payload;
 }
 
+const struct channel_config *channel_config(const struct channel *channel)
+{
+	return &channel->config;
+}
+
 bool channel_is_mute(const struct channel *channel, uint32_t rank)
 {
 	return is_mute(channel, rank);

@@ -21,8 +21,7 @@ struct relay {
 	uint64_t now_us;
 	bool refused;
 	struct wire_mismatch mismatch;
-	uint32_t op_count;
-	struct relay_op ops[]; /* [op_count] */
+	struct relay_op ops[]; /* [op_slots] */
 };
 
 /* ---- how the stream reaches the channel's sums ---- */
@@ -89,20 +88,39 @@ static const struct access sums_access = {
 
 /* ---- memory ---- */
 
-int relay_open(const struct stream_config *config, struct channel *channel, struct relay **out)
+uint16_t relay_channel(const struct link *link, uint16_t id)
 {
-	struct stream_config own = *config;
-	struct relay *relay = calloc(1, sizeof(*relay) + config->op_slots * sizeof(relay->ops[0]));
+	return link->welcome.channels[(id & 0xff) % link->welcome.channel_count];
+}
 
-	own.passes_on = true;
-	if (relay == NULL || stream_open(&own, &relay->stream) != 0) {
+int relay_open(const struct link *link, uint16_t id, struct channel *channel, struct relay **out)
+{
+	const struct channel_config *here = channel_config(channel);
+	const struct stream_config config = {
+		.channel = relay_channel(link, id),
+		.shard_count = 1,
+		.rank = (uint16_t)link->config.rank,
+		.world = here->worker_count,
+		.payload = here->payload,
+		.window = here->window,
+		.window_start = link->start.window_start,
+		.op_slots = here->op_slots,
+		.segments_ahead = here->segments_ahead,
+		.first_frame = here->first_frame,
+		.token = link->welcome.token,
+		.group_token = link->welcome.group_token,
+		.engine = here->engine,
+		.passes_on = true,
+	};
+	struct relay *relay = calloc(1, sizeof(*relay) + config.op_slots * sizeof(relay->ops[0]));
+
+	if (relay == NULL || stream_open(&config, &relay->stream) != 0) {
 		free(relay);
 		return -ENOMEM;
 	}
 	relay->channel = channel;
-	relay->rank = config->rank;
-	relay->op_count = config->op_slots;
-	for (uint32_t i = 0; i < relay->op_count; i++)
+	relay->rank = config.rank;
+	for (uint32_t i = 0; i < config.op_slots; i++)
 		relay->ops[i].relay = relay;
 	*out = relay;
 	return 0;

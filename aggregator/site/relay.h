@@ -13,17 +13,24 @@
 #define AGGREGATOR_SITE_RELAY_H
 
 #include "aggregator/channel/channel.h"
+#include "client/worker/link.h"
 #include "client/worker/stream.h"
 
 struct relay;
 
 /*
- * relay_open - `config` is that of the worker in whose name the site speaks, with the parent's numbers: its window is at
- * most the channel's, its first frame is the channel's, and its op_slots and segments_ahead are not fewer. Returns 0 or
- * -ENOMEM. The channel outlives the relay.
+ * relay_open - for the channel with this id, in the name of the worker that has the link, which runs. The channel has the
+ * parent's payload, window and first frame, and not more op_slots and segments_ahead; it outlives the relay. Returns 0
+ * or -ENOMEM.
  */
-int relay_open(const struct stream_config *config, struct channel *channel, struct relay **out);
+int relay_open(const struct link *link, uint16_t id, struct channel *channel, struct relay **out);
 void relay_close(struct relay *relay);
+
+/*
+ * relay_channel - the parent's number of the channel with this id: the thread, by 2.3, has the same place in both lists,
+ * since there are as many threads here as at the parent.
+ */
+uint16_t relay_channel(const struct link *link, uint16_t id);
 
 /* A packet of the parent, whose header packet_parse() has accepted, and whose channel is this one. */
 void relay_receive(struct relay *relay, const struct packet *packet, uint64_t now_us);

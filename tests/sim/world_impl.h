@@ -21,6 +21,7 @@
 #define TESTS_SIM_WORLD_IMPL_H
 
 #include "aggregator/data.h"
+#include "aggregator/site/relay.h"
 #include "aggregator/jobs/knocks.h"
 #include "client/worker/rows.h"
 #include "client/worker/session.h"

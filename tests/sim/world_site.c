@@ -328,23 +328,8 @@ static int up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	struct sim_port *port = port_named(a, id);
 	struct sim_upward *up = upward_of(a, peer);
 	const struct link *link = up->link;
-	const uint16_t above = link->welcome.channels[(id & 0xff) % link->welcome.channel_count];
+	const uint16_t above = relay_channel(link, id);
 	const struct sim_port *parent = port_named(parent_of(a), above);
-	const struct stream_config config = {
-		.channel = above,
-		.shard_count = 1,
-		.rank = (uint16_t)link->config.rank,
-		.world = (uint16_t)link->config.world,
-		.payload = link->start.payload,
-		.window = link->start.window,
-		.window_start = link->start.window_start,
-		.op_slots = link->welcome.op_slots,
-		.segments_ahead = link->welcome.segments_ahead,
-		.first_frame = link->welcome.first_frame,
-		.token = link->welcome.token,
-		.group_token = link->welcome.group_token,
-		.engine = a->world->engine,
-	};
 
 	if (parent != NULL) /* else its job has ended meanwhile */
 		port->serial_above = parent->serial;
@@ -355,7 +340,7 @@ static int up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	                                  .own = link->own_key,
 	                                  .group = link->group_key,
 	                                  .group_token = link->welcome.group_token};
-	return relay_open(&config, channel, &port->above.relay);
+	return relay_open(link, id, channel, &port->above.relay);
 }
 
 static void up_late(void *context, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])

@@ -204,22 +204,15 @@ static void place_open(struct world *w, uint32_t number)
 	                                .speakers = speakers[number],
 	                                .sited = number < SITES,
 	                                .engine = bitmap_best()};
-	struct stream_config stream = {.rank = (uint16_t)(2 * number),
-	                               .shard_count = 1,
-	                               .world = WORKERS,
-	                               .payload = PAYLOAD,
-	                               .window = WINDOW,
-	                               .window_start = WINDOW,
-	                               .op_slots = OPS,
-	                               .segments_ahead = 2,
-	                               .first_frame = FIRST,
-	                               .token = tokens[2 * number],
-	                               .group_token = GROUP + SITES,
-	                               .engine = bitmap_best()};
+	struct link link = {.config = {.rank = 2 * number},
+	                    .welcome = {.channel_count = 1,
+	                                .token = tokens[2 * number],
+	                                .group_token = GROUP + SITES},
+	                    .start = {.window_start = WINDOW}};
 
 	assert_int_equal(channel_open(&config, &place->channel), 0);
 	if (number < SITES)
-		assert_int_equal(relay_open(&stream, place->channel, &place->relay), 0);
+		assert_int_equal(relay_open(&link, 0, place->channel, &place->relay), 0);
 }
 
 static int world_open(void **state)
