@@ -5,7 +5,8 @@
  * Each thread owns one net and the channels attached to it. Its only system calls are the net's and
  * one wait, and its only lock is for handing a datagram to another thread (data_packets.c). The
  * control thread gives orders through a mailbox and waits until they are carried out, so a channel
- * is never used after data_detach(). Orders only begin or end jobs.
+ * is never used after data_detach(). Orders begin and end jobs; a site also asks about the way to its
+ * parent, at each heartbeat and a few times a second.
  */
 #ifndef AGGREGATOR_DATA_H
 #define AGGREGATOR_DATA_H

@@ -71,9 +71,8 @@ bool above_take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
 	return true;
 }
 
-void above_work(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
+void above_work(struct outlet *outlet, uint64_t now_us)
 {
-	(void)t;
 	if (outlet->above.relay != NULL)
 		relay_work(outlet->above.relay, now_us);
 }
@@ -81,14 +80,13 @@ void above_work(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 void above_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
 	const struct data_above *above = &outlet->above;
-	const struct net_path path = {.to = *(t->data->config.parent != NULL
-	                                              ? t->data->config.parent
-	                                              : &(struct net_addr){.port = 0})};
 	const uint32_t payload = t->data->config.net.payload_max;
 	uint32_t count = 0, bytes = 0;
+	struct net_path path;
 
 	if (above->relay == NULL)
 		return;
+	path = (struct net_path){.to = *t->data->config.parent};
 	for (;;) {
 		struct packet_out *packet = &t->burst.packets[count];
 

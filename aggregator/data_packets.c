@@ -457,7 +457,7 @@ static void datagram_take(struct data_thread *t, const struct net_in *in, uint64
 static void drain_all(struct data_thread *t, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < t->dirty_count; i++)
-		above_work(t, t->dirty[i], now_us);
+		above_work(t->dirty[i], now_us);
 	for (uint32_t i = 0; i < t->dirty_count; i++)
 		if (!channel_sums_wait(t->dirty[i]->channel))
 			channel_drain(t, t->dirty[i], now_us);

@@ -147,7 +147,7 @@ void data_troubles(struct data_thread *t, uint64_t now_us); /* a few times a sec
 /* data_above.c */
 bool above_take(struct data_thread *t, const struct net_in *in,
                 uint64_t now_us); /* it is from the parent */
-void above_work(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
+void above_work(struct outlet *outlet, uint64_t now_us);
 void above_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us);
 uint64_t above_deadline(const struct data_thread *t);
 void above_due(struct data_thread *t, uint64_t now_us); /* marks those whose time has come */

@@ -21,7 +21,7 @@
 #define CONNECT_US 10000000 /* how long to try */
 #define LINGER_US 2000000   /* how long a link stays whose worker has ended */
 #define TURN_MS_MAX 50      /* between two turns of a link */
-#define PATH_US 100000      /* between two looks at whether datagrams pass */
+#define PATH_US 250000      /* between two looks at whether datagrams pass */
 #define JOIN_US 600000000   /* the parent's --join-timeout decides */
 
 /* A worker's link to the parent. */
@@ -394,8 +394,8 @@ static void doing_note(struct upward *up)
 	if (up->peer == NULL)
 		return;
 	doing = jobs_peer_doing(up->peer);
-	if (up->link->state ==
-	    LINK_RUNNING) /* before that nothing is called, and all are awaited */
+	/* Before that nothing is called, and all are awaited. */
+	if (up->link->state == LINK_RUNNING)
 		link_doing(up->link, doing.open, doing.tag);
 	link_says(up->link, doing.says);
 	if (up->relay_count == 0)

@@ -162,16 +162,16 @@ bool channel_is_mute(const struct channel *channel, uint32_t rank);
 /*
  * ---- the channel of a site ----
  *
- * With `sited` set a channel plans nothing by itself and finishes no sums: it offers the segments that all its workers
- * have announced, as their union, and the sums of frames that all its workers have pushed. The parent's plans and
- * results go to the workers. Frames have the same numbers here and at the parent.
+ * With `sited` set a channel plans nothing by itself and finishes no sums: it offers the segments
+ * that all its workers have announced, as their union, and the sums of frames that all its workers
+ * have pushed. The parent's plans and results go to the workers. Frames have the same numbers here
+ * and at the parent.
  */
 
-/* A segment that all have announced. It points into the channel, until the next call that changes it. */
+/* A segment that all have announced. Its pointers hold until the next call for this channel. */
 struct channel_offer {
 	const struct announce *asked; /* What the workers say of the operation. */
-	uint32_t
-		op; /* The entry of its operation, which is this one's until all workers have everything. */
+	uint32_t op; /* The entry of its operation, until all workers have everything. */
 	uint32_t segment;
 	uint32_t block_count;
 	struct geometry_frames frames;
@@ -186,7 +186,10 @@ struct channel_offer {
 void channel_offers(struct channel *channel,
                     bool (*take)(void *context, const struct channel_offer *offer), void *context);
 
-/* The parent's plan of a segment that was taken: it is the next one in the order of frames. False: it cannot be. */
+/*
+ * The parent's plan of a segment that was taken: it is the next one in the order of frames. False:
+ * it cannot be.
+ */
 struct channel_planned {
 	uint32_t op, segment;
 	uint32_t first, frame_count;
@@ -196,30 +199,32 @@ struct channel_planned {
 };
 bool channel_plan(struct channel *channel, const struct channel_planned *plan, uint64_t now_us);
 
-uint32_t
-channel_next_plan(const struct channel *channel); /* the frame with which the next plan begins */
-uint32_t channel_base(const struct channel *channel); /* every worker has the frames before it */
+/* The next plan begins with this frame. */
+uint32_t channel_next_plan(const struct channel *channel);
 
-uint32_t
-channel_credit(const struct channel *channel); /* workers' paths take the frames before it */
+/* Every worker has the frames before this one. */
+uint32_t channel_base(const struct channel *channel);
 
-/* All workers of the job have the frames before `base`. Those here may leave when it is the last one. */
+/* The workers' paths take the frames before this one. */
+uint32_t channel_credit(const struct channel *channel);
+
+/* All workers of the job have the frames before `base`. Those here may leave if it is the last. */
 void channel_above(struct channel *channel, uint32_t base);
 
-/* The sums of a frame, blocks of the union in order, once all PUSHes of its workers are in; or NULL. */
+/* A frame's sums, blocks of the union in order, once all PUSHes of its workers are in; or NULL. */
 const uint8_t *channel_sums(const struct channel *channel, uint32_t frame);
 
 /*
- * The sums of a segment of an eager operation: of the site's union, until channel_eager_set() before the plan sets those
- * of the parent's. False: they are too long.
+ * The sums of a segment of an eager operation: those of the site's workers, until
+ * channel_eager_set() puts the parent's in their place, before its plan. False: they are too long.
  */
 const uint8_t *channel_eager(const struct channel *channel, uint32_t op, uint32_t segment);
 bool channel_eager_set(struct channel *channel, uint32_t op, uint32_t segment, const uint8_t *sums,
                        uint32_t bytes);
 
 /*
- * The parent's RESULT of a frame; without `data` if no worker of this site receives it. False: there is no slot for it, or
- * its length is wrong.
+ * The parent's RESULT of a frame; without `data` if no worker of this site receives it. False:
+ * there is no slot for it, or its length is wrong.
  */
 bool channel_result(struct channel *channel, uint32_t frame, const uint8_t *data, uint32_t bytes);
 

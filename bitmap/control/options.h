@@ -10,8 +10,8 @@
  * value are cut off, because variables that come from files often end with one; job_keys.h has the
  * rules for keys. Every error is one line that says what is wrong, why, and what to do.
  *
- * Every program also takes --help, --help-all, --version, and --dump-config, which prints all options with
- * their values and the origin of each, in the form that --config reads.
+ * Every program also takes --help, --help-all, --version, and --dump-config, which prints all
+ * options with their values and the origin of each, in the form that --config reads.
  */
 #ifndef BITMAP_CONTROL_OPTIONS_H
 #define BITMAP_CONTROL_OPTIONS_H
