@@ -19,7 +19,8 @@
 #include "bitmap/turn.h"
 
 struct data;
-struct relay; /* aggregator/site/relay.h */
+struct relay; /* this one and the next: aggregator/site/relay.h */
+struct relay_view;
 
 enum report_kind {
 	REPORT_STALL,   /* an operation has waited too long */
@@ -52,16 +53,6 @@ struct data_config {
 	const struct net_addr *parent; /* NULL if this is no site */
 };
 
-/* How a site's channel reaches the parent. */
-struct data_above {
-	struct relay *relay; /* data_detach() closes it */
-	uint16_t channel;    /* the parent's number of it */
-	bool sealed;
-	struct seal_stretch stretch;
-	struct seal_key own, group;
-	uint64_t group_token;
-};
-
 /* Totals of all threads. */
 struct data_stats {
 	struct net_stats net;
@@ -84,18 +75,12 @@ void data_start(void *data, uint16_t id, struct channel *channel, const bool mul
 void data_heard(void *data, uint16_t id, uint32_t rank, struct jobs_heard *out);
 void data_detach(void *data, uint16_t id);
 
-/* What a relay knows of the parent. */
-struct data_upward {
-	uint64_t waits_us; /* Since when something has waited for the parent, or UINT64_MAX. */
-	struct control_seen seen; /* Of the way to it, added to what is there. */
-};
-
 /*
- * For a site. data_relay() gives a channel its relay, and data_upward() asks it.
- * data_send() sends one datagram to the parent from the socket of a thread.
+ * For a site. data_relay() gives a channel its relay, which data_detach() closes; data_relay_look() is
+ * relay_look(). data_send() sends one datagram to the parent from the socket of a thread.
  */
-void data_relay(struct data *data, uint16_t id, const struct data_above *above);
-void data_upward(struct data *data, uint16_t id, struct data_upward *out);
+void data_relay(struct data *data, uint16_t id, struct relay *relay);
+void data_relay_look(struct data *data, uint16_t id, struct relay_view *sum);
 void data_send(struct data *data, uint32_t thread, const struct packet_out *packet);
 
 /* Adds up structs that only hold uint64_t. */

@@ -5,12 +5,11 @@
 
 #include "aggregator/data_state.h"
 #include "aggregator/site/relay.h"
-#include "ebpf/seal.h"
 
 static struct outlet *outlet_above(const struct data_thread *t, uint16_t channel)
 {
 	for (uint32_t i = 0; i < t->outlet_count; i++)
-		if (t->outlets[i]->above.relay != NULL && t->outlets[i]->above.channel == channel)
+		if (t->outlets[i]->relay != NULL && relay_channel(t->outlets[i]->relay) == channel)
 			return t->outlets[i];
 	return NULL;
 }
@@ -30,7 +29,7 @@ static void answer_report(const struct data_thread *t, const struct net_in *in)
 
 static void refusal_report(const struct data_thread *t, struct outlet *outlet)
 {
-	const struct wire_mismatch *refused = relay_refused(outlet->above.relay);
+	const struct wire_mismatch *refused = relay_refused(outlet->relay);
 	struct report report = {.kind = REPORT_REFUSED, .id = outlet->info.id};
 
 	if (refused == NULL || outlet->refused)
@@ -59,13 +58,9 @@ bool above_take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
 		t->stats.drops[drop != WIRE_DROP_NONE ? drop : WIRE_DROP_CHANNEL]++;
 		return true;
 	}
-	if (outlet->above.sealed)
-		seal_check(&packet, in->data, in->bytes, outlet->above.group_token,
-		           &outlet->above.stretch, &outlet->above.group,
-		           stream_edge(relay_stream(outlet->above.relay)));
 	packet.came_us = in->came_us;
 	packet.marked = in->marked;
-	relay_receive(outlet->above.relay, &packet, now_us);
+	relay_receive(outlet->relay, &packet, in->data, in->bytes, now_us);
 	refusal_report(t, outlet);
 	outlet_dirty(t, outlet);
 	return true;
@@ -73,29 +68,25 @@ bool above_take(struct data_thread *t, const struct net_in *in, uint64_t now_us)
 
 void above_work(struct outlet *outlet, uint64_t now_us)
 {
-	if (outlet->above.relay != NULL)
-		relay_work(outlet->above.relay, now_us);
+	if (outlet->relay != NULL)
+		relay_work(outlet->relay, now_us);
 }
 
 void above_drain(struct data_thread *t, struct outlet *outlet, uint64_t now_us)
 {
-	const struct data_above *above = &outlet->above;
 	const uint32_t payload = t->data->config.net.payload_max;
 	uint32_t count = 0, bytes = 0;
 	struct net_path path;
 
-	if (above->relay == NULL)
+	if (outlet->relay == NULL)
 		return;
 	path = (struct net_path){.to = *t->data->config.parent};
 	for (;;) {
 		struct packet_out *packet = &t->burst.packets[count];
 
 		packet->scratch = t->scratch + (size_t)count * payload;
-		if (!relay_pull(above->relay, now_us, packet))
+		if (!relay_pull(outlet->relay, now_us, packet))
 			break;
-		if (above->sealed)
-			seal_write(packet, &above->stretch, &above->own,
-			           stream_edge(relay_stream(above->relay)));
 		t->burst.out[count] =
 			(struct net_out){packet->pieces, packet->piece_count, packet->bytes};
 		bytes += packet->bytes;
@@ -113,15 +104,14 @@ uint64_t above_deadline(const struct data_thread *t)
 	uint64_t due_us = UINT64_MAX;
 
 	for (uint32_t i = 0; i < t->outlet_count && t->relay_count > 0; i++)
-		if (t->outlets[i]->above.relay != NULL)
-			sooner(&due_us, relay_deadline(t->outlets[i]->above.relay));
+		if (t->outlets[i]->relay != NULL)
+			sooner(&due_us, relay_deadline(t->outlets[i]->relay));
 	return due_us;
 }
 
 void above_due(struct data_thread *t, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < t->outlet_count && t->relay_count > 0; i++)
-		if (t->outlets[i]->above.relay != NULL &&
-		    relay_deadline(t->outlets[i]->above.relay) <= now_us)
+		if (t->outlets[i]->relay != NULL && relay_deadline(t->outlets[i]->relay) <= now_us)
 			outlet_dirty(t, t->outlets[i]);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * data_state.h - shared by data_thread.c (threads, orders), data_packets.c (packets in and out, and
- * to other threads) and data_trouble.c (workers that cannot be reached); private to them
+ * to other threads), data_above.c (a site's, from and to its parent) and data_trouble.c (workers that
+ * cannot be reached); private to them
  */
 #ifndef AGGREGATOR_DATA_STATE_H
 #define AGGREGATOR_DATA_STATE_H
@@ -38,8 +39,8 @@ struct outlet {
 		uint64_t sent_us;
 	} probes[DATA_PROBE_SIZES]; /* The last PROBE of each size. */
 	struct outlet_trouble trouble;
-	struct data_above above; /* relay is NULL if there is no parent */
-	bool refused;            /* the parent has refused an operation, and that is reported */
+	struct relay *relay; /* NULL if there is no parent */
+	bool refused;        /* the parent has refused an operation, and that is reported */
 	/* When they were last looked at, and their values. */
 	uint64_t fast_us, fast_added, fast_missed;
 	struct outlet_worker {

@@ -28,9 +28,9 @@ struct order {
 	struct data_look *looks;
 	uint32_t look_count, looked;
 	struct data_stats stats;
-	const struct data_above *above;
+	struct relay *relay;
+	struct relay_view *view;
 	const struct packet_out *packet;
-	struct data_upward *upward;
 };
 
 /* Reported at every look: one report may find no room, and the job's end stops them. */
@@ -80,23 +80,17 @@ static bool order_start(struct data_thread *t, struct order *order)
 
 static bool order_relay(struct data_thread *t, struct order *order)
 {
-	struct outlet *outlet = outlet_named(t, order->id);
-
-	outlet->above = *order->above;
+	outlet_named(t, order->id)->relay = order->relay;
 	t->relay_count++;
 	return true;
 }
 
-static bool order_upward(struct data_thread *t, struct order *order)
+static bool order_relay_look(struct data_thread *t, struct order *order)
 {
 	const struct outlet *outlet = outlet_named(t, order->id);
-	const struct stream *stream;
 
-	if (outlet == NULL || outlet->above.relay == NULL)
-		return true;
-	stream = relay_stream(outlet->above.relay);
-	sooner(&order->upward->waits_us, stream_waits_us(stream));
-	stream_look(stream, &order->upward->seen);
+	if (outlet != NULL && outlet->relay != NULL)
+		relay_look(outlet->relay, order->view);
 	return true;
 }
 
@@ -126,7 +120,7 @@ static bool order_detach(struct data_thread *t, struct order *order)
 	for (uint32_t i = 0; i < WIRE_DROP_COUNT && channel != NULL; i++)
 		t->stats.drops[i] += channel_stats(channel)->drops[i];
 	order->outlet = *place;
-	t->relay_count -= order->outlet->above.relay != NULL;
+	t->relay_count -= order->outlet->relay != NULL;
 	*place = t->outlets[--t->outlet_count];
 	t->last = NULL;
 	return true;
@@ -440,23 +434,22 @@ void data_detach(void *context, uint16_t id)
 	channel_order(data, &order);
 	data->attached[id] = NULL;
 	if (order.outlet != NULL) {
-		relay_close(order.outlet->above.relay);
+		relay_close(order.outlet->relay);
 		explicit_bzero(&order.outlet->info, sizeof(order.outlet->info)); /* secrets */
-		explicit_bzero(&order.outlet->above, sizeof(order.outlet->above));
 	}
 	free(order.outlet);
 }
 
-void data_relay(struct data *data, uint16_t id, const struct data_above *above)
+void data_relay(struct data *data, uint16_t id, struct relay *relay)
 {
-	struct order order = {.act = order_relay, .id = id, .above = above};
+	struct order order = {.act = order_relay, .id = id, .relay = relay};
 
 	channel_order(data, &order);
 }
 
-void data_upward(struct data *data, uint16_t id, struct data_upward *out)
+void data_relay_look(struct data *data, uint16_t id, struct relay_view *sum)
 {
-	struct order order = {.act = order_upward, .id = id, .upward = out};
+	struct order order = {.act = order_relay_look, .id = id, .view = sum};
 
 	channel_order(data, &order);
 }

@@ -376,12 +376,12 @@ static void news_tell(struct upward *up)
 	}
 }
 
-static struct data_upward upward_of_channels(const struct upward *up)
+static struct relay_view upward_of_channels(const struct upward *up)
 {
-	struct data_upward sum = {.waits_us = UINT64_MAX};
+	struct relay_view sum = {.waits_us = UINT64_MAX};
 
 	for (uint32_t i = 0; i < up->relay_count; i++)
-		data_upward(up->parent->config.data, up->relays[i], &sum);
+		data_relay_look(up->parent->config.data, up->relays[i], &sum);
 	return sum;
 }
 
@@ -389,7 +389,7 @@ static struct data_upward upward_of_channels(const struct upward *up)
 static void doing_note(struct upward *up)
 {
 	struct jobs_doing doing;
-	struct data_upward sum;
+	struct relay_view sum;
 
 	if (up->peer == NULL)
 		return;
@@ -548,24 +548,12 @@ int parent_up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 {
 	struct parent *parent = context;
 	struct upward *up = upward_of(parent, peer);
-	const struct link *link = up != NULL ? up->link : NULL;
-	struct data_above above;
+	struct relay *relay;
 
-	if (link == NULL)
+	if (up == NULL || relay_open(up->link, id, channel, &relay) != 0)
 		return -ENOMEM;
-	above = (struct data_above){
-		.channel = relay_channel(link, id),
-		.sealed = link->sealed,
-		.stretch = link->stretch,
-		.own = link->own_key,
-		.group = link->group_key,
-		.group_token = link->welcome.group_token,
-	};
-	if (relay_open(link, id, channel, &above.relay) != 0)
-		return -ENOMEM;
-	data_relay(parent->config.data, id, &above);
+	data_relay(parent->config.data, id, relay);
 	up->relays[up->relay_count++] = id;
-	explicit_bzero(&above, sizeof(above));
 	return 0;
 }
 

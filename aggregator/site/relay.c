@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ebpf/seal.h"
+
 /* An operation of the channel; the stream has it in the slot of the same number. */
 struct relay_op {
 	struct allreduce task;
@@ -17,7 +19,13 @@ struct relay_op {
 struct relay {
 	struct channel *channel;
 	struct stream *stream;
-	uint16_t rank; /* of the worker in whose name it speaks */
+	uint16_t number; /* the channel's at the parent */
+	uint16_t rank;   /* of the worker in whose name it speaks */
+	/* As the link's, for the other thread that has the relay. */
+	bool sealed;
+	struct seal_stretch stretch;
+	struct seal_key own, group;
+	uint64_t group_token;
 	uint64_t now_us;
 	bool refused;
 	struct wire_mismatch mismatch;
@@ -88,16 +96,11 @@ static const struct access sums_access = {
 
 /* ---- memory ---- */
 
-uint16_t relay_channel(const struct link *link, uint16_t id)
-{
-	return link->welcome.channels[(id & 0xff) % link->welcome.channel_count];
-}
-
 int relay_open(const struct link *link, uint16_t id, struct channel *channel, struct relay **out)
 {
 	const struct channel_config *here = channel_config(channel);
 	const struct stream_config config = {
-		.channel = relay_channel(link, id),
+		.channel = link->welcome.channels[(id & 0xff) % link->welcome.channel_count],
 		.shard_count = 1,
 		.rank = (uint16_t)link->config.rank,
 		.world = here->worker_count,
@@ -119,7 +122,13 @@ int relay_open(const struct link *link, uint16_t id, struct channel *channel, st
 		return -ENOMEM;
 	}
 	relay->channel = channel;
+	relay->number = config.channel;
 	relay->rank = config.rank;
+	relay->sealed = link->sealed;
+	relay->stretch = link->stretch;
+	relay->own = link->own_key;
+	relay->group = link->group_key;
+	relay->group_token = config.group_token;
 	for (uint32_t i = 0; i < config.op_slots; i++)
 		relay->ops[i].relay = relay;
 	*out = relay;
@@ -131,6 +140,7 @@ void relay_close(struct relay *relay)
 	if (relay == NULL)
 		return;
 	stream_close(relay->stream);
+	explicit_bzero(relay, sizeof(*relay));
 	free(relay);
 }
 
@@ -186,7 +196,11 @@ static bool offer_take(void *context, const struct channel_offer *offer)
 
 bool relay_pull(struct relay *relay, uint64_t now_us, struct packet_out *out)
 {
-	return stream_pull(relay->stream, now_us, out);
+	if (!stream_pull(relay->stream, now_us, out))
+		return false;
+	if (relay->sealed)
+		seal_write(out, &relay->stretch, &relay->own, stream_edge(relay->stream));
+	return true;
 }
 
 /* ---- downwards ---- */
@@ -211,11 +225,19 @@ static void plans_pass(struct relay *relay, uint64_t now_us)
 	}
 }
 
-void relay_receive(struct relay *relay, const struct packet *packet, uint64_t now_us)
+void relay_receive(struct relay *relay, struct packet *packet, const void *datagram, uint32_t bytes,
+                   uint64_t now_us)
 {
-	struct allreduce *task = stream_receive(relay->stream, packet, now_us);
+	struct allreduce *task;
 
-	/* At once: the RESULT of a frame in which this site has nothing may be the next packet, and needs its slot. */
+	if (relay->sealed)
+		seal_check(packet, datagram, bytes, relay->group_token, &relay->stretch,
+		           &relay->group, stream_edge(relay->stream));
+	task = stream_receive(relay->stream, packet, now_us);
+	/*
+	 * At once: the RESULT of a frame in which this site has nothing may be the next packet, and
+	 * needs its slot.
+	 */
 	if (packet->kind == WIRE_PLAN)
 		plans_pass(relay, now_us);
 	if (task == NULL)
@@ -238,6 +260,11 @@ void relay_work(struct relay *relay, uint64_t now_us)
 
 /* ---- questions ---- */
 
+uint16_t relay_channel(const struct relay *relay)
+{
+	return relay->number;
+}
+
 uint64_t relay_deadline(const struct relay *relay)
 {
 	return stream_deadline(relay->stream);
@@ -251,4 +278,10 @@ const struct wire_mismatch *relay_refused(const struct relay *relay)
 const struct stream *relay_stream(const struct relay *relay)
 {
 	return relay->stream;
+}
+
+void relay_look(const struct relay *relay, struct relay_view *sum)
+{
+	sooner(&sum->waits_us, stream_waits_us(relay->stream));
+	stream_look(relay->stream, &sum->seen);
 }

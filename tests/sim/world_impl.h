@@ -67,10 +67,10 @@ struct sim_port {
 	uint64_t probe_us;         /* when the last PROBE went out */
 	struct fast_channel *fast; /* NULL: no kernel before this one */
 	struct fast_slot *fast_slots;
-	struct data_above above; /* relay is NULL: no parent */
-	uint32_t serial;         /* no other port of the world has it */
-	uint32_t serial_above;   /* that of the parent's port */
-	bool refused;            /* the parent has refused an operation, and jobs.c knows */
+	struct relay *relay;   /* NULL: no parent */
+	uint32_t serial;       /* no other port of the world has it */
+	uint32_t serial_above; /* that of the parent's port */
+	bool refused;          /* the parent has refused an operation, and jobs.c knows */
 };
 
 struct sim_upward; /* a site's link to its parent, for one worker */

@@ -111,8 +111,8 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 	uint64_t pulled = a->pulled;
 
 	port->dirty = false;
-	if (port->above.relay != NULL)
-		relay_work(port->above.relay, simnet_now(a->world->net));
+	if (port->relay != NULL)
+		relay_work(port->relay, simnet_now(a->world->net));
 	while (channel_pull(port->channel, simnet_now(a->world->net), &out)) {
 		port_seal(port, &out);
 		packet_flatten(&out, a->world->flat);
@@ -123,7 +123,7 @@ static void drain(struct sim_aggregator *a, struct sim_port *port)
 		fan_out(a, port, &out, a->world->flat);
 	}
 	if (a->pulled != pulled ||
-	    port->above.relay != NULL) /* else it is as it was when that was last looked at */
+	    port->relay != NULL) /* else it is as it was when that was last looked at */
 		channel_check(port->channel);
 	relay_drain(a, port);
 }

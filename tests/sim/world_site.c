@@ -10,7 +10,6 @@
 
 #include "client/worker/explain.h"
 #include "client/worker/session_state.h"
-#include "ebpf/seal.h"
 #include "tests/check/check.h"
 #include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
@@ -167,8 +166,7 @@ static void waits_tell(struct sim_aggregator *a, struct sim_upward *up)
 	uint64_t since_us = UINT64_MAX;
 
 	for (uint32_t i = 0; i < up->id_count && up->peer != NULL; i++)
-		sooner(&since_us,
-		       stream_waits_us(relay_stream(port_named(a, up->ids[i])->above.relay)));
+		sooner(&since_us, stream_waits_us(relay_stream(port_named(a, up->ids[i])->relay)));
 	link_waits(up->link, since_us, now_of(a));
 }
 
@@ -233,11 +231,11 @@ static void refusals_tell(struct sim_aggregator *a)
 		struct sim_port *port = a->ports[i];
 		char text[CONTROL_TEXT_BYTES];
 
-		if (port == NULL || port->above.relay == NULL || port->refused ||
-		    relay_refused(port->above.relay) == NULL)
+		if (port == NULL || port->relay == NULL || port->refused ||
+		    relay_refused(port->relay) == NULL)
 			continue;
 		port->refused = true;
-		explain_mismatch(relay_refused(port->above.relay), text, sizeof(text));
+		explain_mismatch(relay_refused(port->relay), text, sizeof(text));
 		jobs_refused(a->jobs, port->info.id, text);
 	}
 }
@@ -247,8 +245,8 @@ void site_turn(struct sim_aggregator *a)
 	refusals_tell(a);
 	upwards_turn(a);
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
-		if (a->ports[i] != NULL && a->ports[i]->above.relay != NULL &&
-		    relay_deadline(a->ports[i]->above.relay) <= now_of(a))
+		if (a->ports[i] != NULL && a->ports[i]->relay != NULL &&
+		    relay_deadline(a->ports[i]->relay) <= now_of(a))
 			a->ports[i]->dirty = true;
 	if (now_of(a) < a->thread.busy_until_us)
 		site_wake_at(a, a->thread.busy_until_us);
@@ -327,20 +325,15 @@ static int up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 	struct sim_aggregator *a = context;
 	struct sim_port *port = port_named(a, id);
 	struct sim_upward *up = upward_of(a, peer);
-	const struct link *link = up->link;
-	const uint16_t above = relay_channel(link, id);
-	const struct sim_port *parent = port_named(parent_of(a), above);
+	const struct sim_port *parent;
 
+	if (relay_open(up->link, id, channel, &port->relay) != 0)
+		abort();
+	parent = port_named(parent_of(a), relay_channel(port->relay));
 	if (parent != NULL) /* else its job has ended meanwhile */
 		port->serial_above = parent->serial;
 	up->ids[up->id_count++] = id;
-	port->above = (struct data_above){.channel = above,
-	                                  .sealed = link->sealed,
-	                                  .stretch = link->stretch,
-	                                  .own = link->own_key,
-	                                  .group = link->group_key,
-	                                  .group_token = link->welcome.group_token};
-	return relay_open(link, id, channel, &port->above.relay);
+	return 0;
 }
 
 static void up_late(void *context, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])
@@ -395,8 +388,8 @@ void site_die(struct sim_aggregator *a, bool resets)
 static struct sim_port *port_above(struct sim_aggregator *a, uint16_t channel)
 {
 	for (uint32_t i = 0; i < PORTS_MAX; i++)
-		if (a->ports[i] != NULL && a->ports[i]->above.relay != NULL &&
-		    a->ports[i]->above.channel == channel)
+		if (a->ports[i] != NULL && a->ports[i]->relay != NULL &&
+		    relay_channel(a->ports[i]->relay) == channel)
 			return a->ports[i];
 	return NULL;
 }
@@ -423,7 +416,7 @@ static void answer_take(struct sim_aggregator *a, const struct packet *head,
 /* The parent may forget what this site acknowledges, so its workers must have it: not only say so. */
 static void acks_check(const struct sim_aggregator *a, const struct sim_port *port)
 {
-	const uint32_t acked = (uint32_t)stream_edge(relay_stream(port->above.relay));
+	const uint32_t acked = (uint32_t)stream_edge(relay_stream(port->relay));
 
 	for (uint32_t rank = 0; rank < port->info.worker_count; rank++) {
 		const uint32_t first = a->world->spec->aggregator_count;
@@ -444,12 +437,12 @@ static void acks_check(const struct sim_aggregator *a, const struct sim_port *po
 
 static void above_check(const struct sim_aggregator *a, const struct sim_port *port)
 {
-	const struct sim_port *parent = port_named(parent_of(a), port->above.channel);
+	const struct sim_port *parent = port_named(parent_of(a), relay_channel(port->relay));
 	const bool same = parent != NULL && parent->serial == port->serial_above;
 
 	acks_check(a, port);
-	stream_check(relay_stream(port->above.relay));
-	site_check(port->channel, relay_stream(port->above.relay), same ? parent->channel : NULL);
+	stream_check(relay_stream(port->relay));
+	site_check(port->channel, relay_stream(port->relay), same ? parent->channel : NULL);
 }
 
 bool site_datagram(struct sim_aggregator *a, struct sim_event *event)
@@ -467,15 +460,11 @@ bool site_datagram(struct sim_aggregator *a, struct sim_event *event)
 	port = port_above(a, packet.channel);
 	if (packet.kind == WIRE_KNOCKED || port == NULL)
 		return true;
-	if (port->above.sealed)
-		seal_check(&packet, event->data, event->bytes, port->above.group_token,
-		           &port->above.stretch, &port->above.group,
-		           stream_edge(relay_stream(port->above.relay)));
 	packet.came_us = event->came_us;
 	packet.marked = event->marked;
-	relay_receive(port->above.relay, &packet, now_of(a));
+	relay_receive(port->relay, &packet, event->data, event->bytes, now_of(a));
 	above_check(a, port);
-	if (relay_refused(port->above.relay) != NULL && !port->refused)
+	if (relay_refused(port->relay) != NULL && !port->refused)
 		site_wake_at(a, 0);
 	port->dirty = true;
 	if (!thread_gathers(a->world, &a->thread, a->node, a->spec->turn_us))
@@ -486,30 +475,26 @@ bool site_datagram(struct sim_aggregator *a, struct sim_event *event)
 void relay_drain(struct sim_aggregator *a, struct sim_port *port)
 {
 	const uint32_t to = PARENT;
-	const struct data_above *above = &port->above;
 	struct packet_out out = {.scratch = a->world->scratch};
 
-	if (above->relay == NULL)
+	if (port->relay == NULL)
 		return;
-	while (relay_pull(above->relay, now_of(a), &out)) {
-		if (above->sealed)
-			seal_write(&out, &above->stretch, &above->own,
-			           stream_edge(relay_stream(above->relay)));
+	while (relay_pull(port->relay, now_of(a), &out)) {
 		packet_flatten(&out, a->world->flat);
 		simnet_send(a->world->net, a->node, &to, 1, a->world->flat, out.bytes);
 	}
 	above_check(a, port);
-	site_wake_at(a, relay_deadline(above->relay));
+	site_wake_at(a, relay_deadline(port->relay));
 }
 
 void relay_end(struct sim_aggregator *a, struct sim_port *port)
 {
 	const struct stream_stats *stats;
 
-	if (port->above.relay == NULL)
+	if (port->relay == NULL)
 		return;
-	stats = stream_stats(relay_stream(port->above.relay));
+	stats = stream_stats(relay_stream(port->relay));
 	counters_add(&a->above, stats, sizeof(a->above));
-	relay_close(port->above.relay);
-	port->above.relay = NULL;
+	relay_close(port->relay);
+	port->relay = NULL;
 }

@@ -147,7 +147,8 @@ static void land(struct world *w, const struct flight *flight)
 	if (flight->to < WORKERS)
 		assert_null(engine_receive(w->workers[flight->to], 0, &packet, w->now_us));
 	else if (flight->to_worker)
-		relay_receive(w->places[flight->to - WORKERS].relay, &packet, w->now_us);
+		relay_receive(w->places[flight->to - WORKERS].relay, &packet, flight->data,
+		              flight->bytes, w->now_us);
 	else
 		channel_receive(w->places[flight->to - WORKERS].channel, &packet, w->now_us);
 }
