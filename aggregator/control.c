@@ -147,7 +147,7 @@ static void take_trouble(struct control *control, const struct report *report)
 
 static void take_answer(struct control *control, const struct report *report)
 {
-	parent_answer(control->parent, report->above.data, report->above.bytes);
+	upwards_answer(parent_links(control->parent), report->above.data, report->above.bytes);
 	free(report->above.data);
 }
 
@@ -271,7 +271,8 @@ static void loop_tick(uv_timer_t *timer)
 	log_flush(false);
 	connections_tick(&control->connections, now_us);
 	connections_keys_made(&control->connections, control->keyring.keys);
-	parent_keys_set(control->parent, control->keyring.keys);
+	if (control->parent != NULL)
+		parent_keys_set(control->parent, control->keyring.keys);
 	if (control->drain_until_us == 0)
 		return;
 	jobs_totals(control->jobs, &totals);
@@ -280,7 +281,7 @@ static void loop_tick(uv_timer_t *timer)
 	else if (now_us >= control->drain_until_us)
 		control_end(control, "the aggregator is shutting down");
 	if (control->ending && connections_none(&control->connections) &&
-	    parent_none(control->parent))
+	    (control->parent == NULL || upwards_none(parent_links(control->parent))))
 		uv_stop(&control->loop);
 }
 
@@ -486,12 +487,7 @@ int control_open(const struct control_config *config, struct control **out, stru
 		control->config.jobs.sited = true;
 		control->config.jobs.site = config->site;
 		control->config.jobs.parent = config->parent_text;
-		ports.up = control->parent;
-		ports.up_join = parent_up_join;
-		ports.up_ready = parent_up_ready;
-		ports.up_relay = parent_up_relay;
-		ports.up_late = parent_up_late;
-		ports.up_end = parent_up_end;
+		upwards_serve(parent_links(control->parent), &ports);
 	}
 	if (err == 0)
 		err = jobs_open(&control->config.jobs, &ports, &control->jobs);
@@ -499,7 +495,8 @@ int control_open(const struct control_config *config, struct control **out, stru
 		close(config->listen_fd);
 		why_set(why, err, "cannot set up jobs: %s", strerror(-err));
 	}
-	parent_serve(control->parent, control->jobs);
+	if (control->parent != NULL)
+		upwards_told(parent_links(control->parent), control->jobs);
 	if (err == 0)
 		err = connections_open(&control->connections, &control->loop, control->jobs,
 		                       config->listen_fd, &config->listen, why);
@@ -535,7 +532,8 @@ void control_close(struct control *control)
 	if (control->jobs != NULL)
 		jobs_end(control->jobs, "the aggregator is shutting down");
 	connections_end(&control->connections);
-	parent_end(control->parent);
+	if (control->parent != NULL)
+		parent_end(control->parent);
 	keyring_stop(&control->keyring);
 	uv_walk(&control->loop, close_handle, NULL);
 	uv_run(&control->loop, UV_RUN_DEFAULT);
@@ -543,7 +541,8 @@ void control_close(struct control *control)
 	uv_mutex_destroy(&control->copier.lock);
 	uv_cond_destroy(&control->copier.made);
 	jobs_close(control->jobs);
-	parent_close(control->parent);
+	if (control->parent != NULL)
+		parent_close(control->parent);
 	keyring_close(&control->keyring);
 	free(control);
 }

@@ -193,6 +193,8 @@ static void jobs_begin(struct sim_aggregator *a)
 		site_begin(a, &config, &ports);
 	if (jobs_open(&config, &ports, &a->jobs) != 0)
 		abort();
+	if (a->sited)
+		upwards_told(a->links, a->jobs);
 }
 
 void aggregator_open(struct world *world, uint32_t index)
@@ -220,6 +222,7 @@ void aggregator_close(struct sim_aggregator *aggregator)
 	jobs_end(aggregator->jobs, "the simulation is over");
 	jobs_close(aggregator->jobs);
 	site_die(aggregator, false);
+	upwards_close(aggregator->links);
 }
 
 uint32_t aggregator_connect(struct sim_aggregator *aggregator, uint32_t worker_node,
@@ -268,6 +271,7 @@ void aggregator_revive(struct sim_aggregator *aggregator)
 	aggregator_kill(aggregator, true); /* connections that it has forgotten are reset now */
 	jobs_end(aggregator->jobs, "it is dead: nobody hears this");
 	jobs_close(aggregator->jobs);
+	upwards_close(aggregator->links);
 	aggregator->dead = false;
 	aggregator->thread = (struct sim_thread){.rcvbuf = aggregator->spec->rcvbuf};
 	jobs_begin(aggregator);

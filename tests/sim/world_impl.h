@@ -5,7 +5,7 @@
  * world.c             builds a world, hands out its events, knows when all is over
  * world_aggregator.c  an aggregator's shell: what control.c does
  * world_packets.c     its datagrams: what data_packets.c does
- * world_site.c        a site's links to its parent, and its datagrams there: what parent.c and data_above.c do
+ * world_site.c        a site's connections to its parent, and its datagrams there: what parent.c and data_above.c do
  * world_kernel.c      the XDP program before it
  * world_worker.c      a worker's shell: what comm_loop.c does, and what it submits
  * world_rows.c        operations whose tensors have parts, or are given as lists
@@ -21,7 +21,7 @@
 #define TESTS_SIM_WORLD_IMPL_H
 
 #include "aggregator/data.h"
-#include "aggregator/site/relay.h"
+#include "aggregator/site/upward.h"
 #include "aggregator/jobs/knocks.h"
 #include "client/worker/rows.h"
 #include "client/worker/session.h"
@@ -73,7 +73,7 @@ struct sim_port {
 	bool refused;          /* the parent has refused an operation, and jobs.c knows */
 };
 
-struct sim_upward; /* a site's link to its parent, for one worker */
+struct sim_upward; /* the connection of a site's link to its parent */
 
 struct sim_aggregator {
 	struct world *world;
@@ -90,7 +90,8 @@ struct sim_aggregator {
 	uint64_t strange; /* datagrams that came from elsewhere than their worker knocked from */
 	bool sited;
 	char site[16];              /* its name */
-	struct sim_upward *upwards; /* a list */
+	struct upwards *links;      /* to its parent */
+	struct sim_upward *upwards; /* their connections, a list */
 	uint64_t wake_us;           /* a site's: TIMER_WAKE */
 	struct stream_stats above;  /* of a site's streams that are no more */
 };

@@ -222,58 +222,42 @@ int parent_open(const struct parent_config *parent, uv_loop_t *loop, struct pare
 	abort();
 }
 
-void parent_serve(struct parent *parent, struct jobs *jobs)
+struct upwards *parent_links(const struct parent *parent)
 {
-	assert_null(parent);
-}
-
-void parent_end(struct parent *parent)
-{
-	assert_null(parent);
-}
-
-void parent_close(struct parent *parent)
-{
-	assert_null(parent);
-}
-
-bool parent_none(const struct parent *parent)
-{
-	return parent == NULL;
+	abort();
 }
 
 void parent_keys_set(struct parent *parent, const struct job_keys *keys)
 {
+	abort();
 }
 
-void parent_answer(struct parent *parent, const uint8_t *data, uint32_t bytes)
+void parent_end(struct parent *parent)
 {
 	abort();
 }
 
-int parent_up_join(void *parent, struct jobs_peer *peer, const struct control_message *join)
+void parent_close(struct parent *parent)
 {
 	abort();
 }
 
-void parent_up_ready(void *parent, const struct jobs_peer *peer, uint32_t payload)
+void upwards_serve(struct upwards *all, struct jobs_ports *ports)
 {
 	abort();
 }
 
-int parent_up_relay(void *parent, const struct jobs_peer *peer, uint16_t id,
-                    struct channel *channel)
+void upwards_told(struct upwards *all, struct jobs *jobs)
 {
 	abort();
 }
 
-void parent_up_late(void *parent, const struct jobs_peer *peer, char text[CONTROL_TEXT_BYTES])
+bool upwards_none(const struct upwards *all)
 {
 	abort();
 }
 
-void parent_up_end(void *parent, const struct jobs_peer *peer, enum jobs_up_end how,
-                   const char *code, const char *text)
+void upwards_answer(struct upwards *all, const uint8_t *data, uint32_t bytes)
 {
 	abort();
 }
