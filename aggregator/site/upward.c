@@ -26,9 +26,10 @@ struct upward {
 	uint64_t since_us; /* When it first tried to connect, or lost its connection. */
 	uint64_t again_us; /* When it connects; NEVER: it has. */
 	uint64_t until_us; /* When a link without a worker ends; NEVER: it has one. */
-	uint64_t path_us;  /* When to look again whether datagrams pass; NEVER: no channel speaks by it. */
-	uint64_t due_us;   /* When its next turn is due. */
-	uint32_t ready;    /* The size in the worker's READY; 0: it has not come. */
+	uint64_t
+		path_us; /* When to look again whether datagrams pass; NEVER: no channel speaks by it. */
+	uint64_t due_us; /* When its next turn is due. */
+	uint32_t ready;  /* The size in the worker's READY; 0: it has not come. */
 	enum { UPWARD_JOINS, UPWARD_WELCOMED, UPWARD_STARTED } told; /* What jobs.c knows. */
 	uint32_t relay_count; /* The channels that speak in its name. */
 	uint16_t relays[JOBS_THREADS_MAX];
@@ -150,6 +151,10 @@ static struct relay_view relays_look(const struct upward *up)
 
 	for (uint32_t i = 0; i < up->relay_count; i++)
 		ports->look(ports->context, up->relays[i], &sum);
+	if (up->relay_count > 0) {
+		sum.seen.held_window_us /= up->relay_count;
+		sum.seen.held_credit_us /= up->relay_count;
+	}
 	return sum;
 }
 

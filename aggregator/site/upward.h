@@ -21,7 +21,7 @@ struct upwards_config {
 	const char *site;     /* the name of this site */
 	uint64_t via;         /* stands for this site, whatever its name */
 	uint32_t payload_max; /* bytes of a datagram to the parent */
-	uint32_t rcvbuf;      /* bytes of a data thread's receive buffer, as the kernel counts them */
+	uint32_t rcvbuf; /* bytes of a data thread's receive buffer, as the kernel counts them */
 	bool keyed;
 };
 

@@ -417,11 +417,9 @@ static void seen_fill(const struct session *s, uint32_t first, uint32_t end,
 {
 	const uint32_t channel = s->first_stream[first], channel_end = s->first_stream[end];
 
-	*out = (struct control_seen){.rtt_least_us = UINT32_MAX};
+	*out = (struct control_seen){0};
 	for (uint32_t i = channel; i < channel_end; i++)
 		stream_look(s->engine->streams[i], out);
-	if (out->rtt_us == 0)
-		out->rtt_least_us = 0;
 	out->held_window_us /= channel_end - channel;
 	out->held_credit_us /= channel_end - channel;
 }

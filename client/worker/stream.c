@@ -474,10 +474,10 @@ void stream_look(const struct stream *stream, struct control_seen *sum)
 	const struct pace *pace = &stream->pace;
 	const struct stream_stats *stats = &stream->stats;
 
+	if (pace->rtt.srtt_us > 0 && (sum->rtt_us == 0 || pace->rtt.best_us < sum->rtt_least_us))
+		sum->rtt_least_us = (uint32_t)pace->rtt.best_us;
 	if (pace->rtt.srtt_us > sum->rtt_us)
 		sum->rtt_us = (uint32_t)pace->rtt.srtt_us;
-	if (pace->rtt.srtt_us > 0 && pace->rtt.best_us < sum->rtt_least_us)
-		sum->rtt_least_us = (uint32_t)pace->rtt.best_us;
 	sum->frames += pace->cc.window;
 	sum->held_window_us += stream->held.us[STREAM_HELD_WINDOW];
 	sum->held_credit_us += stream->held.us[STREAM_HELD_CREDIT];

@@ -140,7 +140,7 @@ bool stream_quiet(const struct stream *stream);
 
 const struct stream_stats *stream_stats(const struct stream *stream);
 
-/* Adds what it has seen of its path: round trips are the longest and, where there is one, the shortest. */
+/* Adds what it has seen of its path, to a sum that begins at 0: round trips are the longest, and the shortest of all. */
 void stream_look(const struct stream *stream, struct control_seen *sum);
 
 /* Frames that may leave in a millisecond. */
