@@ -7,8 +7,8 @@
 
 #include "aggregator/jobs/jobs_state.h"
 
-#define WINDOW_START 64    /* frames of all workers together, which may meet in a small queue */
-#define WINDOW_START_MIN 8 /* frames of each worker at least */
+#define WINDOW_START 64    /* frames of all senders together, which may meet in a small queue */
+#define WINDOW_START_MIN 8 /* frames of each at least */
 
 /* ---- admission ---- */
 
@@ -407,10 +407,14 @@ static bool job_channels_open(struct jobs *jobs, struct job *job)
 	return !job->sited || site_relays_open(jobs, job);
 }
 
-/* For each worker on each channel. */
+/* For each that sends here, on each channel: not for workers at other sites, nor for those that another speaks for. */
 static uint32_t window_start(const struct job *job)
 {
-	uint32_t start = WINDOW_START / (job->world * job->channel_count);
+	uint32_t senders = 0, start;
+
+	for (uint32_t rank = 0; rank < job->world; rank++)
+		senders += job->wire.speakers[rank] == rank;
+	start = WINDOW_START / (senders * job->channel_count);
 
 	start = start > WINDOW_START_MIN ? start : WINDOW_START_MIN;
 	return start < job->shape.window ? start : job->shape.window;

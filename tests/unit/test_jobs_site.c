@@ -63,3 +63,21 @@ SITE_TEST(no_link)
 	}
 	assert_int_equal(b->upward_count, 0);
 }
+
+/* At the parent those share the first windows who send: one worker of each site. */
+BENCH_TEST(few_send)
+{
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		struct control_message message = join_of("train", rank, 4);
+
+		snprintf(message.site, sizeof(message.site), "rack%u", rank / 2);
+		message.via = 1 + rank / 2;
+		join_by(b, rank, &message);
+	}
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		expect_line(b, rank, CONTROL_WELCOME);
+		say_kind(b, rank, CONTROL_READY);
+	}
+	for (uint32_t rank = 0; rank < 4; rank++)
+		assert_int_equal(expect_line(b, rank, CONTROL_START)->window_start, 16);
+}
