@@ -35,7 +35,7 @@ uint32_t data_elem_bytes(uint8_t dtype);
 /* Worker `rank`'s input: [count] elements into `out`. */
 void data_fill(const struct op_spec *spec, uint32_t rank, void *out);
 
-#define DATA_SITES_MAX 4
+#define DATA_SITES_MAX 32
 
 /* What all workers' inputs reduce to. sites[world]: each worker's site, from 1; 0: none. */
 struct data_reference;

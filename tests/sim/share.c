@@ -31,6 +31,7 @@ struct scene {
 	uint64_t mark_bytes;        /* two_dense */
 	uint32_t queue, rounds;     /* tcp_beside, tcp_first: which one; how many operations */
 	uint64_t rate_bits_s, buffer_bytes, mb;
+	uint32_t shared_ppm; /* levels */
 	bool multicast, private_network;
 };
 
@@ -52,6 +53,8 @@ static const struct known {
 	{"tcp-first-up", "TCP's share beside a dense job, mean", 0.65, 0.3},
 	{"tcp-first-down", "TCP's share beside a dense job, mean", 0.65, 0.3},
 	{"loss", "5 % lost, 25 us one way: times lossless", 1.35, 0},
+	/* Of 28 frames: more of 1,024 workers' tensors takes much memory. Its start takes 1 ms. */
+	{"levels-all", "times the bound", 1.4, 0},
 	{"loss", "5 % lost, 500 us one way: times lossless", 1.35, 0},
 };
 
@@ -548,6 +551,49 @@ static bool uneven(const struct scene *scene)
 	return done(s);
 }
 
+/*
+ * Two levels: 32 sites of 32 workers. Ports of sites and of the parent are as wide as the links of all workers of a site, so
+ * that the links of workers are the limit. It does not show what CPUs take.
+ */
+static bool levels(const struct scene *scene)
+{
+	const uint32_t sites = 32, each = 32;
+	struct share *s = make(scene->name, 1, sites * each, 25);
+	struct job_spec *job = &s->spec.jobs[0];
+	double bound_us;
+
+	s->spec.site_count = sites;
+	s->spec.aggregator_count = 1 + sites;
+	for (uint32_t i = 1; i <= sites; i++)
+		s->spec.aggregators[i] = s->spec.aggregators[0];
+	for (uint32_t i = 0; i <= sites; i++) {
+		struct aggregator_spec *a = &s->spec.aggregators[i];
+
+		a->in.rate_bytes_s = a->out.rate_bytes_s = each * scene->rate_bits_s / 8;
+		a->in.queue_bytes = a->out.queue_bytes = 4 * MB;
+	}
+	for (uint32_t i = 0; i < sites * each; i++) {
+		struct worker_spec *w = &s->spec.workers[i];
+
+		w->home = 1 + i / each;
+		w->hears_multicast = scene->multicast;
+		w->in.rate_bytes_s = w->out.rate_bytes_s = scene->rate_bits_s / 8;
+		w->in.queue_bytes = w->out.queue_bytes = MB;
+	}
+	dense(s, 0, scene->mb * MB, 1);
+	job->in_place_ppm = 1000000;
+	job->ops[0].density_ppm = 10000;
+	job->ops[0].shared_ppm = scene->shared_ppm;
+	run(s);
+	bound_us = frames_us(s->measures.jobs[0].united * 4 * BLOCK, 1, scene->rate_bits_s);
+	row(s, (double)s->measures.jobs[0].united / (double)(job->ops[0].count / BLOCK),
+	    "union of all");
+	row(s, bound_us / 1000, "bound, ms");
+	goal(s, share_took_us(s, 0) / bound_us, 0, 1.1, "times the bound");
+	rows_again(s, 1);
+	return done(s);
+}
+
 /* Time of one operation when each datagram is lost with that chance. */
 static double lossy_us(const char *name, uint32_t loss_ppm, uint64_t delay_us, bool *met)
 {
@@ -677,6 +723,12 @@ static const struct scene worlds[] = {
          .private_network = true},
 	{"incast-uni", "as incast, without multicast", .run = incast},
 	{"loss", "loss by chance, no queue", .run = loss},
+	{"levels-none", "32 sites of 32 workers, 1 % of the blocks each, others", .run = levels,
+         .multicast = true, .mb = 1, .rate_bits_s = 1000 * MBIT},
+	{"levels-half", "as levels-none, half of them the same", .run = levels, .multicast = true,
+         .mb = 2, .rate_bits_s = 1000 * MBIT, .shared_ppm = 500000},
+	{"levels-all", "as levels-none, all of them the same; links of 100 Mbit/s", .run = levels,
+         .multicast = true, .mb = 4, .rate_bits_s = 100 * MBIT, .shared_ppm = 1000000},
 };
 
 void share_list(void)

@@ -93,8 +93,11 @@ static void build(struct world *world)
 	world->workers = calloc(spec->worker_count, sizeof(*world->workers));
 	world->flat = malloc(WIRE_PAYLOAD_MAX);
 	world->scratch = malloc(WIRE_PAYLOAD_MAX);
-	for (uint32_t i = 0; i < spec->aggregator_count; i++)
+	for (uint32_t i = 0; i < spec->aggregator_count; i++) {
+		snprintf(world->name_texts[i], sizeof(world->name_texts[i]), "agg%u", i);
+		world->names[i] = world->name_texts[i];
 		aggregator_open(world, i);
+	}
 	for (uint32_t j = 0; j < spec->job_count; j++)
 		job_build(world, j);
 	world->crosses = calloc(spec->cross_count, sizeof(*world->crosses));

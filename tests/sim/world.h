@@ -15,7 +15,7 @@
 #include "tests/sim/reference.h"
 #include "tests/sim/simnet.h"
 
-#define WORLD_AGGREGATORS_MAX 5
+#define WORLD_AGGREGATORS_MAX 33 /* a parent and 32 sites */
 #define WORLD_JOBS_MAX 4
 #define WORLD_OPS_MAX 12
 #define WORLD_FAULTS_MAX 2
@@ -219,6 +219,7 @@ struct job_measures {
 	uint64_t sent, received;         /* by workers: datagrams, */
 	uint64_t sent_again, came_again; /* of these PUSHes, and RESULTs that were asked for */
 	uint64_t marked, dropped;        /* at queues */
+	uint64_t united;                 /* blocks of the first operation that any worker has */
 	uint64_t burst_max; /* bytes that one worker has put into one within SIMNET_BURST_US */
 	uint32_t time_count, time_room;
 	struct op_time {

@@ -195,12 +195,14 @@ struct world {
 	struct sim_peer **peers;    /* by connection, from 1 */
 	struct sim_worker *workers; /* nodes after these */
 	struct sim_job jobs[WORLD_JOBS_MAX];
-	bool keyed;                  /* jobs have a key, so datagrams have seals */
-	uint32_t nobody;             /* the node of what happens from outside; after it: */
-	struct sim_cross *crosses;   /* two each */
-	bool over;                   /* all workers have left */
-	uint64_t first_us, last_us;  /* operations: the first one's start, the last one's end */
-	uint8_t *flat, *scratch;     /* [WIRE_PAYLOAD_MAX] */
+	bool keyed;                 /* jobs have a key, so datagrams have seals */
+	uint32_t nobody;            /* the node of what happens from outside; after it: */
+	struct sim_cross *crosses;  /* two each */
+	bool over;                  /* all workers have left */
+	uint64_t first_us, last_us; /* operations: the first one's start, the last one's end */
+	uint8_t *flat, *scratch;    /* [WIRE_PAYLOAD_MAX] */
+	const char *names[WORLD_AGGREGATORS_MAX]; /* of aggregators: "agg0" and on */
+	char name_texts[WORLD_AGGREGATORS_MAX][8];
 	struct sim_members *members; /* NULL: there are none */
 	uint32_t ports;              /* there have been so many */
 	bool failed;

@@ -82,8 +82,13 @@ void measure_time(struct sim_worker *worker, uint64_t us)
 void measure_channel(struct sim_aggregator *aggregator, const struct sim_port *port)
 {
 	struct world *world = aggregator->world;
-	uint32_t worker = port->node[0] - world->spec->aggregator_count;
+	const uint32_t first = world->spec->aggregator_count;
+	uint32_t worker = 0;
 
+	/* Any that has sent something here; the parent of sites gets it by these. */
+	for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
+		if (port->node[rank] >= first)
+			worker = port->node[rank] - first;
 	if (world->spec->measures != NULL)
 		world->spec->measures->jobs[world->workers[worker].job].came_again +=
 			channel_stats(port->channel)->result_resends;
@@ -120,6 +125,9 @@ void measure_end(struct world *world)
 		measure_worker(world, &world->workers[i]);
 	for (uint32_t i = 0; i < world->spec->cross_count; i++)
 		m->cross_lost[i] = world->crosses[i].lost;
+	for (uint32_t j = 0; j < world->spec->job_count; j++)
+		if (world->spec->jobs[j].op_count > 0)
+			m->jobs[j].united = data_blocks_union(world->jobs[j].references[0]);
 }
 
 void world_measures_free(struct world_measures *measures)

@@ -62,7 +62,6 @@ static void links_fill(struct sim_member *m, const char *host, const char *job,
 /* `from`: the link to the decider whose connection goes on, or NULL. */
 static void session_begin(struct sim_member *m, const struct link *from)
 {
-	static const char *const names[WORLD_AGGREGATORS_MAX] = {"agg0", "agg1", "agg2", "agg3"};
 	const char *used[WORLD_AGGREGATORS_MAX];
 	struct link_config links[WORLD_AGGREGATORS_MAX] = {0};
 	struct session_config config = {.links = links,
@@ -92,7 +91,7 @@ static void session_begin(struct sim_member *m, const struct link *from)
 		                             .until_us = now_us + (m->at_door ? DOOR_US
 		                                                   : alive    ? CONNECT_ALIVE_US
 		                                                              : CONNECT_US)};
-		used[m->peer_count++] = names[place];
+		used[m->peer_count++] = m->world->names[place];
 	}
 	links_fill(m, host, job, from, links);
 	config.link_count = m->peer_count;

@@ -39,13 +39,11 @@ static uint64_t clock_of(const struct sim_worker *w)
 
 static void session_begin(struct sim_worker *w)
 {
-	static const char *const names[WORLD_AGGREGATORS_MAX] = {"agg0", "agg1", "agg2", "agg3",
-	                                                         "agg4"};
 	const struct world_spec *spec = w->world->spec;
 	struct link_config links[WORLD_AGGREGATORS_MAX];
 	struct session_config config = {
 		.links = links,
-		.names = names + aggregator_of(w, 0),
+		.names = w->world->names + aggregator_of(w, 0),
 		.link_count = links_of(w),
 		.pool = w->world->pool,
 		.bitmap = w->world->engine,
