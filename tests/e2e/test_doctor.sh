@@ -30,6 +30,15 @@ python3 - "$tmp/doctor.json" <<-'END' || fail "doctor --json: $(cat "$tmp/doctor
 	assert [c["state"] for c in said["checks"] if c["name"] == "aggregator"] == ["ok", "fail"]
 END
 
+# A site works through its parent, and says when that is what fails.
+parent=$PORT parent_pid=$DAEMON
+winnowd --insecure-no-key --metrics no --parent "127.0.0.1:$parent" --site rack1
+"$w" doctor --aggregators "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" || fail "doctor at a site: $(cat "$tmp/doctor.out")"
+kill -KILL "$parent_pid"
+"$w" doctor --aggregators "127.0.0.1:$PORT" --insecure-no-key >"$tmp/doctor.out" && fail "doctor at a site without a parent"
+grep -A 1 "could not join within 5.0 s: waiting for the parent 127.0.0.1:$parent to answer" "$tmp/doctor.out" | grep -q '> this is a site: start its parent' ||
+	fail "doctor at a site without a parent: $(cat "$tmp/doctor.out")"
+
 # Without rights, as most workers run: not a failure. nobody must be able to reach the program.
 if [ "$(id -u)" = 0 ]; then
 	mkdir "$tmp/bin"

@@ -100,11 +100,14 @@ static void try_job(const char *address, const char *as, struct winnow_comm *com
 	report_multicast(address, &stats);
 }
 
-/* A time-out concerns UDP, because TCP has connected before. */
-static const char *join_fix(int result)
+/* A time-out concerns UDP, because TCP has connected before; or the parent of a site, which says so. */
+static const char *join_fix(int result, const char *reason)
 {
 	switch (result) {
 	case WINNOW_ERR_TIMEOUT:
+		if (strstr(reason, "waiting for the parent ") != NULL)
+			return "this is a site: start its parent, and open the parent's port to it "
+			       "for TCP and UDP";
 		return "TCP passes; open the same port for UDP in both directions";
 	case WINNOW_ERR_UNREACHABLE:
 		return "start winnowd there, and open its port for TCP and UDP";
@@ -121,7 +124,7 @@ static void check_aggregator(const struct doctor *doctor, const char *address)
 	struct winnow_config config;
 	struct winnow_comm *comm;
 	char job[CONTROL_JOB_BYTES];
-	const char *of = doctor->job != NULL ? doctor->job : "";
+	const char *of = doctor->job != NULL ? doctor->job : "", *reason;
 	int result;
 
 	winnow_config_init(&config);
@@ -138,8 +141,9 @@ static void check_aggregator(const struct doctor *doctor, const char *address)
 	config.timeout_ms = JOIN_MS;
 	result = winnow_comm_create(&config, &comm);
 	if (result != WINNOW_OK) {
-		doctor_say(DOCTOR_FAIL, "aggregator", join_fix(result), "%s: %s", address,
-		           path_reason(address));
+		reason = path_reason(address);
+		doctor_say(DOCTOR_FAIL, "aggregator", join_fix(result, reason), "%s: %s", address,
+		           reason);
 		return;
 	}
 	try_job(address, *of != '\0' ? job : "", comm);
