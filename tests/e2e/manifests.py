@@ -163,6 +163,7 @@ VARIANTS = {
     },
     "other namespaces": {"networkPolicy": {"workers": "trainers", "monitoring": "prom"}},
     "the hosts' network": {"hostNetwork": True},
+    "a site": {"replicas": 1, "parent": "winnow-0.winnow.core:5555", "site": "rack 1"},
     "placed": {
         "nodeSelector": {"disk": "none"}, "tolerations": [{"key": "gpu", "operator": "Exists"}], "affinity": NEAR, "topologySpreadConstraints": [SPREAD],
         "priorityClassName": "high", "podAnnotations": {"a": "b"}, "imagePullSecrets": [{"name": "registry"}], "extraArgs": ["--dscp=cs1", "--window-bytes=1M"],
@@ -186,6 +187,10 @@ WRONG = [
     ({"xdp": {"enabled": True}, "dpdk": {"enabled": True}}, "xdp.enabled and dpdk.enabled are both true: an aggregator has one data path"),
     ({"dpdk": {"enabled": True, "device": ""}}, "dpdk.enabled needs dpdk.device, or dpdk.eal"),
     ({"hostNetwork": True, "multus": {"network": "fast"}}, "hostNetwork is true and multus.network is set"),
+    ({"parent": "core"}, "at '/parent'"),
+    ({"parent": "core:5555"}, "parent is set and replicas is 2: a worker lists one site, so set replicas to 1"),
+    ({"parent": "core:5555", "replicas": 1, "xdp": {"enabled": True}}, "a site has the data path udp"),
+    ({"site": "rack1"}, "site is set and parent is not"),
     ({"hugepages": "512Mi"}, "hugepages is set and dpdk.enabled is false"),
 ]
 
@@ -206,7 +211,8 @@ def check_variant(name, documents, stateful, pod, said):
     assert ("hugepages-2Mi" in text) == ("intel.com/sriov" in text) == (name == "sr-iov")
     assert ("fast-net" in str(template["metadata"])) == (name in ("xdp", "dpdk"))
     assert ("NetworkPolicy" in kinds) == (name != "watched")
-    assert stateful["spec"]["replicas"] == {"watched": 5, "workers": 3}.get(name, 2)
+    assert stateful["spec"]["replicas"] == {"watched": 5, "workers": 3, "a site": 1}.get(name, 2)
+    assert (said.get("parent"), said.get("site")) == (("winnow-0.winnow.core:5555", "rack 1") if name == "a site" else (None, None))
     assert ("Deployment" in kinds) == (name in ("workers", "their own list"))
     assert (pod.get("hostNetwork"), pod.get("dnsPolicy")) == ((True, "ClusterFirstWithHostNet") if name == "the hosts' network" else (None, None))
     apart = pod["affinity"].get("podAntiAffinity", {})

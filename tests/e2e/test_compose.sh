@@ -24,7 +24,8 @@ if [[ $(podman-compose --podman-path "$tmp/podman" version 2>/dev/null) == *"pod
 	echo "podman-compose 1.3 does not fill in a variable whose default stands for one of the same name"
 	exit 77
 fi
-compose() { podman-compose --podman-path "$tmp/podman" --no-ansi -f "$PWD/docker/compose.yaml" -p "$net" "$@" >"$tmp/compose.out" 2>"$tmp/compose.err"; }
+sites=()
+compose() { podman-compose --podman-path "$tmp/podman" --no-ansi -f "$PWD/docker/compose.yaml" "${sites[@]}" -p "$net" "$@" >"$tmp/compose.out" 2>"$tmp/compose.err"; }
 services=(aggregator1 aggregator2 worker0 worker1 worker2 worker3)
 for service in "${services[@]}"; do started+=("${net}_${service}_1"); done
 networks+=("${net}_gradients")
@@ -63,11 +64,23 @@ grep -q 'aggregator .*:5555 is lost' "$tmp"/worker?.log || fail "nobody names th
 aggregator 1 status --alive --quiet || fail "the other aggregator is not well"
 python3 tests/e2e/dashboard.py "http://$address:9090" --alert WinnowAggregatorDown 'aggregator2:9555' || fail "no alert"
 # Started again by hand, workers begin anew; here with fewer aggregators, of which one alone has the job.
-compose down || fail "podman-compose down"
-pod rm -f -i -t 0 "${started[@]}" >/dev/null 2>&1 # podman-compose leaves one that is just ending
+down() {
+	compose down || fail "podman-compose down"
+	pod rm -f -i -t 0 "${started[@]}" >/dev/null 2>&1 # podman-compose leaves one that is just ending
+}
+down
 WINNOW_AGGREGATORS=aggregator1:5555 compose up -d --no-build "${services[@]}" || fail "podman-compose up again: $(tail -n 5 "$tmp/compose.err")"
 said worker0 '^step 1: loss' 120
 [ "$(aggregator 1 status | grep -c 'skipgram  *running') $(aggregator 2 status | grep -c skipgram)" = "1 0" ] || fail "WINNOW_AGGREGATORS does not choose"
+down
+
+# ---- two levels ----
+sites=(-f "$PWD/docker/compose-sites.yaml") started+=("${net}_parent_1")
+compose up -d --no-build parent "${services[@]}" || fail "podman-compose up, two levels: $(tail -n 5 "$tmp/compose.err")"
+said worker0 '^step 1: loss' 120
+pod exec "${net}_parent_1" /usr/bin/winnow status --workers >"$tmp/parent.out" || fail "the parent is not well: $(cat "$tmp/parent.out")"
+[ "$(grep -cE '^skipgram +[01] .* site1 ' "$tmp/parent.out") $(grep -cE '^skipgram +[23] .* site2 ' "$tmp/parent.out")" = "2 2" ] ||
+	fail "the parent's workers: $(cat "$tmp/parent.out")"
 begun=$SECONDS
 compose down
 [ $((SECONDS - begun)) -lt 50 ] || # 10 s for each that does not hear SIGTERM

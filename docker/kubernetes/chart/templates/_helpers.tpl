@@ -21,6 +21,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* What values.schema.json cannot say. */}}
 {{- define "winnow.check" -}}
+{{- if and .Values.parent (ne (int .Values.replicas) 1) -}}
+{{- fail (printf "parent is set and replicas is %d: a worker lists one site, so set replicas to 1" (int .Values.replicas)) -}}
+{{- end -}}
+{{- if and .Values.parent (or .Values.xdp.enabled .Values.dpdk.enabled) -}}
+{{- fail "parent is set and xdp.enabled or dpdk.enabled is true: a site has the data path udp" -}}
+{{- end -}}
+{{- if and .Values.site (not .Values.parent) -}}
+{{- fail "site is set and parent is not: whose site is it?" -}}
+{{- end -}}
 {{- if and .Values.xdp.enabled .Values.dpdk.enabled -}}
 {{- fail "xdp.enabled and dpdk.enabled are both true: an aggregator has one data path" -}}
 {{- end -}}
