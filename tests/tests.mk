@@ -6,7 +6,7 @@ unit_tests := $(units:%=$(BUILD)/tests/unit/%)
 tools := $(BUILD)/tests/sim/sim \
 	$(BUILD)/tests/e2e/chaos $(BUILD)/tests/e2e/caller $(BUILD)/tests/e2e/members $(BUILD)/tests/e2e/pairs $(BUILD)/tests/e2e/sweep $(BUILD)/tests/e2e/secure $(BUILD)/tests/e2e/lose.bpf.o $(BUILD)/tests/e2e/mark.bpf.o \
 	$(BUILD)/tests/e2e/pass.bpf.o $(BUILD)/ebpf/redirect.bpf.o $(BUILD)/tests/gpu/device_worker
-benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_floor bench_seal bench_xdp nic mpi_bench $(if $(have_dpdk),dpdk_source))
+benches := $(patsubst %,$(BUILD)/tests/bench/%,bench_bitmap bench_floor bench_seal bench_xdp line nic mpi_bench $(if $(have_dpdk),dpdk_source))
 fuzzers := $(patsubst %,$(BUILD)/%,$(filter tests/fuzz/fuzz_%,$(call sources_of,tests/fuzz)))
 
 .PHONY: tests check check-unit check-release check-debian check-programs mutants coverage bench fuzz fuzzers lint

@@ -3,6 +3,7 @@
 
     levels.py head
     levels.py rows PREFIX DENSITY LINE LINK OPERATIONS   of PREFIX-one-DENSITY, -unicast-, -two-: .json and .bytes
+    levels.py peers PREFIX LINE                          of PREFIX-gloo-ring.json, -gloo-sites, -mpi
     levels.py small PREFIX                               latencies
 """
 import json
@@ -49,7 +50,7 @@ def line_bytes(path, operations):
 
 
 HEAD = ("line", "density", "U of a site", "U", "levels", "up (unions)", "down (unions)", "bound (s)", "time (s)", "ratio", "wrong")
-FORMAT = "| {:>9} | {:>7} | {:>11} | {:>5} | {:>12} | {:>11} | {:>13} | {:>9} | {:>8} | {:>5} | {:>5} |"
+FORMAT = "| {:>12} | {:>7} | {:>11} | {:>5} | {:>13} | {:>11} | {:>13} | {:>9} | {:>8} | {:>5} | {:>5} |"
 LEVELS = {"one": "1", "unicast": "1, unicast", "two": "2"}
 
 
@@ -71,13 +72,21 @@ def rows(prefix, density, line, link, operations):
         up = max(site[0] / tensor / union for site, union in zip(moved, sites))
         down = max(site[1] for site in moved) / tensor / whole
         bound = run["bound_us"] / 1e6
-        if line != "0":
+        rate, far = (line.split("/") + ["0"])[:2]
+        if rate != "0":
             least = {"one": (EACH * run["density"], whole), "unicast": (EACH * run["density"], EACH * whole),
                      "two": (max(sites), whole)}[way]
-            bound = max(bound, tensor * max(least) / bytes_s(line))
+            bound = max(bound, tensor * max(least) / bytes_s(rate))
+        bound += float(far) / 1e3  # a sum cannot come back sooner
         time = run["time_us"]["median"] / 1e6
-        print(FORMAT.format("no limit" if line == "0" else line, density, f"{max(sites):.3f}", f"{whole:.3f}", name, f"{up:.3f}",
+        print(FORMAT.format("no limit" if rate == "0" else line, density, f"{max(sites):.3f}", f"{whole:.3f}", name, f"{up:.3f}",
                             f"{down:.3f}", f"{bound:.3f}", f"{time:.3f}", f"{time / bound:.3f}", run["errors"]), flush=True)
+
+
+def peers(prefix, line):
+    for file, name in (("gloo-ring", "Gloo, ring"), ("gloo-sites", "Gloo, by site"), ("mpi", "MPI, ring")):
+        run = json.loads(pathlib.Path(f"{prefix}-{file}.json").read_text())
+        print(FORMAT.format(line, "1", "", "", name, "", "", "", f"{run['time_us'] / 1e6:.3f}", "", run["errors"]), flush=True)
 
 
 def small(prefix):
@@ -92,4 +101,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "head":
         print(FORMAT.format(*HEAD), "|" + "---|" * len(HEAD), sep="\n")
     else:
-        {"rows": rows, "small": small}[sys.argv[1]](*sys.argv[2:])
+        {"rows": rows, "peers": peers, "small": small}[sys.argv[1]](*sys.argv[2:])
