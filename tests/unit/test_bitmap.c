@@ -353,8 +353,8 @@ TEST(engines)
 		setenv("WINNOW_ISA", engine->name, 1);
 		if (engine->usable())
 			assert_ptr_equal(bitmap_best(), best = engine);
+		assert_int_equal(bitmap_isa_check(&why), engine->usable() ? 0 : -EINVAL);
 	}
-	assert_int_equal(bitmap_isa_check(&why), 0);
 	setenv("WINNOW_ISA", "mmx", 1);
 	assert_ptr_equal(bitmap_best(), best);
 	assert_int_equal(bitmap_isa_check(&why), -EINVAL);
