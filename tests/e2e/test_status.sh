@@ -135,9 +135,9 @@ is '[w.get("site") for w in v["aggregators"][1]["report"]["jobs"][0]["workers"]]
 is '[[a["report"].get(name) for name in ("site", "parent")] for a in v["aggregators"]] == [[None, None], ["rack1", "'"$one"'"]]'
 # The site speaks to its parent in this worker's name, and says with each heartbeat how its way is.
 heard='[0 < w["rtt_least_s"] <= w["rtt_s"] for w in json.load(sys.stdin)["aggregators"][0]["report"]["jobs"][0]["workers"][:1]] == [True]'
-for ((tries = 0; ; tries++)); do
+for ((look = 0; ; look++)); do
 	"$w" status "$m1" --json | python3 -c "import json, sys; sys.exit(not ($heard))" && break
-	[ "$tries" -lt 50 ] || fail "a site's round trips: $("$w" status "$m1" --json)"
+	[ "$look" -lt 50 ] || fail "a site's round trips: $("$w" status "$m1" --json)"
 	sleep 0.2
 done
 # The alert for a job that lacks workers compares these two.
