@@ -256,7 +256,7 @@ TEST(again)
 #define JOB                                                                                        \
 	"{\"name\":\"j\",\"state\":\"running\",\"world\":4,\"members\":4,\"results\":%s,"          \
 	"\"result_resends\":%s,\"slots\":{\"used\":7,\"total\":64},\"density\":0.25,\"union\":0."  \
-	"5,"                                                                                       \
+	"5,\"workers\":[{},{},{},{}],"                                                             \
 	"\"fast\":%s,\"multicast\":true}"
 
 /* As it is shown; the same pointer, soon something else. */
@@ -296,6 +296,14 @@ TEST(loss)
 			shown_of(cases[i].path, cases[i].results, cases[i].resends, cases[i].fast),
 			cases[i].shown);
 	expect_shown(shown(), "  7/64  0.250  0.500 ");
+	/* A site gets a result once; workers at other sites get none here. */
+	report_is("{\"version\":\"0.1\",\"uptime_s\":1,\"datapath\":\"udp\",\"jobs\":[{\"name\":"
+	          "\"j\","
+	          "\"state\":\"running\",\"world\":5,\"members\":4,\"results\":100,\"result_"
+	          "resends\":6,"
+	          "\"workers\":[{\"site\":\"a\"},{\"site\":\"a\"},{\"site\":\"b\"},{},"
+	          "{\"state\":\"elsewhere\"}]}]}");
+	expect_shown(shown(), " 2.00%    -  -     udp ");
 }
 
 /* What holds a job back: who says so most, and for whom all wait; of each worker its path. */

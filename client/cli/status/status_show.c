@@ -78,10 +78,30 @@ static char *operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
 	return text;
 }
 
+/* How many copies a result has: for each worker here, but one for a site. */
+static double copies_of(const json_t *job)
+{
+	json_t *sites = json_object(), *worker;
+	size_t i, alone = 0, count;
+
+	json_array_foreach(json_object_get(job, "workers"), i, worker)
+	{
+		const char *site = json_string_value(json_object_get(worker, "site"));
+
+		if (site != NULL)
+			json_object_set_new(sites, site, json_true());
+		else
+			alone += strcmp(report_text(worker, "state"), "elsewhere") != 0;
+	}
+	count = alone + json_object_size(sites);
+	json_decref(sites);
+	return (double)count;
+}
+
 /* The share of results that had to be sent again to some worker. */
 static char *loss_text(const json_t *job, char text[16])
 {
-	double copies = report_number(job, "results") * report_number(job, "world");
+	double copies = report_number(job, "results") * copies_of(job);
 
 	snprintf(text, 16, copies > 0 ? "%.2f%%" : "-",
 	         100 * report_number(job, "result_resends") / copies);
