@@ -4,6 +4,7 @@
 import gc
 import os
 import pickle
+import statistics
 import threading
 import time
 import weakref
@@ -59,11 +60,11 @@ class Async(harness.Case):
             self.assertTrue(all((request.wait()[::4096] == 6).all() for request in requests))
             return over
 
-        def least(priorities):
-            """Losses on the way, and a thread that waits for its turn, make it more."""
-            return min(max(harness.on_threads(WORLD, lambda rank: work(rank, priorities))) for _ in range(4))
+        def middle(priorities):
+            """Losses on the way, and a thread that waits for its turn, make it more or less."""
+            return statistics.median(max(harness.on_threads(WORLD, lambda rank: work(rank, priorities))) for _ in range(7))
 
-        self.assertLess(least(range(1, count + 1)), least([0] * count))
+        self.assertLess(middle(range(1, count + 1)), middle([0] * count))
         # Workers that do not agree are not blocked.
         harness.on_threads(WORLD, lambda rank: work(rank, [(7 * rank + i) % count for i in range(count)]))
         with self.assertRaisesRegex(ValueError, "priority is -1: want 0 to 4294967295"):
