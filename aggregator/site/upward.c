@@ -189,7 +189,9 @@ static void path_look(struct upward *up, uint64_t now_us)
 
 static uint64_t upward_due(const struct upward *up)
 {
-	uint64_t due_us = link_deadline(up->link);
+	/* Whether datagrams pass no longer matters once the worker has ended. */
+	uint64_t due_us =
+		up->peer != NULL ? link_deadline(up->link) : link_deadline_lines(up->link);
 
 	sooner(&due_us, up->again_us);
 	sooner(&due_us, up->until_us);

@@ -93,6 +93,8 @@ struct sim_aggregator {
 	struct upwards *links;      /* to its parent */
 	struct sim_upward *upwards; /* their connections, a list */
 	uint64_t wake_us;           /* a site's: TIMER_WAKE */
+	uint64_t hurry_ms;          /* the millisecond in which its links were last due at once, */
+	uint32_t hurries;           /* and how often in it */
 	struct stream_stats above;  /* of a site's streams that are no more */
 };
 

@@ -14,7 +14,8 @@
 #include "tests/flatten.h"
 #include "tests/sim/world_impl.h"
 
-#define PARENT 0 /* its node, and its name is "agg0" */
+#define PARENT 0        /* its node, and its name is "agg0" */
+#define HURRIES_MAX 300 /* one that spins has 1,000 */
 
 /* A link's connection to the parent. */
 struct sim_upward {
@@ -56,8 +57,22 @@ static uint64_t port_now_us(void *context)
 	return now_of(context);
 }
 
+/* What is due is done, and then it is due later: a link must not turn again and again for nothing. */
+static void hurry_check(struct sim_aggregator *a)
+{
+	const uint64_t ms = now_of(a) / 1000;
+
+	a->hurries = ms == a->hurry_ms ? a->hurries + 1 : 1;
+	a->hurry_ms = ms;
+	if (a->hurries > HURRIES_MAX)
+		world_fail(a->world, "links of site %u are due at once, %u times in a millisecond",
+		           a->node, a->hurries);
+}
+
 static void port_wake(void *context, uint64_t due_us)
 {
+	if (due_us <= now_of(context))
+		hurry_check(context);
 	site_wake_at(context, due_us);
 }
 
