@@ -17,6 +17,7 @@ struct data_reference {
 	int64_t *integer;
 	struct source *sources; /* [world] */
 	const uint32_t *sites;  /* [world] */
+	uint32_t site_count;    /* the highest of these */
 	uint64_t *
 		uncounted; /* [world + 1 + sites] by rank, of any, by site: the first element of it */
 	uint64_t owned, united, upward;
@@ -278,8 +279,10 @@ static void partial_add(struct partial *partial, uint8_t reduction, double value
 static double element_float(struct data_reference *r, uint64_t i)
 {
 	const struct op_spec *spec = &r->spec;
-	struct partial all[DATA_SITES_MAX + 1] = {0};
+	struct partial all[DATA_SITES_MAX + 1];
 
+	for (uint32_t site = 0; site <= r->site_count; site++)
+		all[site] = (struct partial){0};
 	for (uint32_t rank = 0; rank < r->world; rank++) {
 		double x = number(&r->sources[rank], i);
 
@@ -287,7 +290,7 @@ static double element_float(struct data_reference *r, uint64_t i)
 		if (x != 0)
 			blocks_count(r, rank, i);
 	}
-	for (uint32_t site = 1; site <= DATA_SITES_MAX; site++)
+	for (uint32_t site = 1; site <= r->site_count; site++)
 		if (all[site].any)
 			partial_add(&all[0], spec->reduction, passed_on(spec, all[site].value));
 	return result_of(r, all[0].value);
@@ -318,6 +321,8 @@ struct data_reference *data_reference_make(const struct op_spec *spec, uint32_t 
 	r->spec = *spec;
 	r->world = world;
 	r->sites = sites;
+	for (uint32_t rank = 0; rank < world; rank++)
+		r->site_count = sites[rank] > r->site_count ? sites[rank] : r->site_count;
 	r->uncounted = calloc(world + 1 + DATA_SITES_MAX, sizeof(*r->uncounted));
 	r->sources = calloc(world, sizeof(*r->sources));
 	for (uint32_t rank = 0; rank < world && spec->count > 0; rank++)
