@@ -20,7 +20,7 @@ levels_host() { # name, its last byte, rate, switch
 }
 
 levels_lines=()  # processes that play long lines
-levels_daemon=() # options of parent and sites
+levels_parent=() # options of the aggregator that sites have as their parent
 # The queue's device is one end of a pair; line.c stands between the two pairs of a line.
 levels_far() { # site, round trip in ms, loss in per cent
 	local s=$1 end said=$raw/levels-line-$1.log tries
@@ -99,11 +99,11 @@ levels_job() { # out-file options..
 levels_serve() { # levels: 1 or 2; sets levels_daemons, levels_hosts, levels_at
 	local s r daemon
 	levels_daemons=() levels_hosts=() levels_at=()
-	serve a0 10.77.0.101:5555 --insecure-no-key --metrics no --log error "${levels_daemon[@]}"
+	serve a0 10.77.0.101:5555 --insecure-no-key --metrics no --log error "${levels_parent[@]}"
 	levels_daemons+=("$daemon")
 	for ((s = 0; s < levels_sites; s++)); do
 		if [ "$1" = 2 ]; then
-			serve "s$s" "10.77.0.$((111 + s)):5555" --insecure-no-key --metrics no --log error --parent 10.77.0.101:5555 --site "site$s" "${levels_daemon[@]}"
+			serve "s$s" "10.77.0.$((111 + s)):5555" --insecure-no-key --metrics no --log error --parent 10.77.0.101:5555 --site "site$s"
 			levels_daemons+=("$daemon")
 		fi
 		for ((r = 0; r < levels_each; r++)); do
@@ -143,7 +143,7 @@ levels_rows() { # a line of LEVELS
 	local d rate far loss name=${1//\//-}
 	IFS=/ read -r rate far loss _ <<<"$1/0/0"
 	levels_up "$rate" "$far" "$loss"
-	[ "$far" = 0 ] || levels_daemon=(--window-bytes 8M) # levels.md, "Long lines"
+	[ "$far" = 0 ] || levels_parent=(--window-bytes 8M) # levels.md, "Long lines"
 	for d in 1 0.1 0.01; do
 		levels_measure "$name-one-$d" 1 "$d"
 		[ "$rate" = 0 ] || [ "$far" != 0 ] || levels_measure "$name-unicast-$d" 1 "$d" --multicast=0
@@ -153,7 +153,7 @@ levels_rows() { # a line of LEVELS
 	# Where a line loses, TCP takes minutes for an operation: LEVELS_PEERS=yes.
 	[ "$rate" = 0 ] || [[ $loss != 0 && -z ${LEVELS_PEERS:-} ]] || levels_peers "$1" "$name"
 	levels_down
-	levels_daemon=()
+	levels_parent=()
 }
 
 # A small operation of a site's own workers.
