@@ -415,7 +415,6 @@ static uint32_t window_start(const struct job *job)
 	for (uint32_t rank = 0; rank < job->world; rank++)
 		senders += job->wire.speakers[rank] == rank;
 	start = WINDOW_START / (senders * job->channel_count);
-
 	start = start > WINDOW_START_MIN ? start : WINDOW_START_MIN;
 	return start < job->shape.window ? start : job->shape.window;
 }

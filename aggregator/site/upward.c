@@ -12,7 +12,7 @@
 #define AGAIN_US 100000     /* between two attempts to connect */
 #define CONNECT_US 10000000 /* how long to try */
 #define LINGER_US 2000000   /* how long a link stays whose worker has ended */
-#define PATH_US 250000      /* at most, between two looks at whether datagrams pass */
+#define LOOK_US 250000      /* at most, between two looks at whether datagrams pass */
 #define JOIN_US 600000000   /* the parent's --join-timeout decides */
 #define NEVER UINT64_MAX
 
@@ -26,10 +26,9 @@ struct upward {
 	uint64_t since_us; /* When it first tried to connect, or lost its connection. */
 	uint64_t again_us; /* When it connects; NEVER: it has. */
 	uint64_t until_us; /* When a link without a worker ends; NEVER: it has one. */
-	uint64_t
-		path_us; /* When to look again whether datagrams pass; NEVER: no channel speaks by it. */
-	uint64_t due_us; /* When its next turn is due. */
-	uint32_t ready;  /* The size in the worker's READY; 0: it has not come. */
+	uint64_t look_us;  /* When to look at its relays again, if it has any. */
+	uint64_t due_us;   /* When its next turn is due. */
+	uint32_t ready;    /* The size in the worker's READY; 0: it has not come. */
 	enum { UPWARD_JOINS, UPWARD_WELCOMED, UPWARD_STARTED } told; /* What jobs.c knows. */
 	uint32_t relay_count; /* The channels that speak in its name. */
 	uint16_t relays[JOBS_THREADS_MAX];
@@ -144,25 +143,10 @@ static void news_tell(struct upward *up, uint64_t now_us)
 	}
 }
 
-static struct relay_view relays_look(const struct upward *up)
-{
-	const struct upward_ports *ports = &up->all->ports;
-	struct relay_view sum = {.waits_us = NEVER};
-
-	for (uint32_t i = 0; i < up->relay_count; i++)
-		ports->look(ports->context, up->relays[i], &sum);
-	if (up->relay_count > 0) {
-		sum.seen.held_window_us /= up->relay_count;
-		sum.seen.held_credit_us /= up->relay_count;
-	}
-	return sum;
-}
-
-/* For the heartbeat: what the worker does, and of the one that speaks for the site how its way is. */
+/* What the worker does. */
 static void doing_note(struct upward *up)
 {
 	struct jobs_doing doing;
-	struct relay_view sum;
 
 	if (up->peer == NULL)
 		return;
@@ -171,20 +155,22 @@ static void doing_note(struct upward *up)
 	if (up->link->state == LINK_RUNNING)
 		link_doing(up->link, doing.open, doing.tag);
 	link_says(up->link, doing.says);
-	if (up->relay_count == 0)
-		return;
-	sum = relays_look(up);
-	link_sees(up->link, &sum.seen);
 }
 
-/* Datagrams may no longer pass although the connection stands: 11.5. */
-static void path_look(struct upward *up, uint64_t now_us)
+/* How the way to the parent is, if this worker speaks for its site. It may be dead although the connection stands: 11.5. */
+static void relays_note(struct upward *up, uint64_t now_us)
 {
-	if (up->path_us == NEVER)
+	const struct upward_ports *ports = &up->all->ports;
+	struct relay_view sum = {.waits_us = NEVER};
+
+	if (up->relay_count == 0)
 		return;
-	if (now_us >= up->path_us)
-		up->path_us = now_us + PATH_US;
-	link_waits(up->link, relays_look(up).waits_us, now_us);
+	for (uint32_t i = 0; i < up->relay_count; i++)
+		ports->look(ports->context, up->relays[i], &sum);
+	stream_looked(&sum.seen, up->relay_count);
+	link_sees(up->link, &sum.seen);
+	link_waits(up->link, sum.waits_us, now_us);
+	up->look_us = now_us + LOOK_US;
 }
 
 static uint64_t upward_due(const struct upward *up)
@@ -195,7 +181,8 @@ static uint64_t upward_due(const struct upward *up)
 
 	sooner(&due_us, up->again_us);
 	sooner(&due_us, up->until_us);
-	sooner(&due_us, up->path_us);
+	if (up->relay_count > 0)
+		sooner(&due_us, up->look_us);
 	return due_us;
 }
 
@@ -217,7 +204,7 @@ void upward_turn(struct upward *up)
 	}
 	if (link_pings(up->link, now_us))
 		doing_note(up);
-	path_look(up, now_us);
+	relays_note(up, now_us);
 	knocks_out(up, now_us);
 	if (up->link->state == LINK_PROBED && up->ready > 0)
 		link_ready(up->link, lesser(up->ready, up->link->size));
@@ -359,7 +346,7 @@ static int up_join(void *context, struct jobs_peer *peer, const struct control_m
 	up->peer = peer;
 	up->since_us = now_us;
 	up->again_us = now_us;
-	up->until_us = up->path_us = NEVER;
+	up->until_us = NEVER;
 	LIST_INSERT_HEAD(&all->list, up, place);
 	turn_at(up, now_us);
 	return 0;
@@ -386,7 +373,7 @@ static int up_relay(void *context, const struct jobs_peer *peer, uint16_t id,
 		return -ENOMEM;
 	all->ports.relay(all->ports.context, id, relay);
 	up->relays[up->relay_count++] = id;
-	up->path_us = now_of(all) + PATH_US;
+	up->look_us = now_of(all) + LOOK_US;
 	turn_at(up, upward_due(up));
 	return 0;
 }
@@ -418,7 +405,6 @@ static void up_end(void *context, const struct jobs_peer *peer, enum jobs_up_end
 	now_us = now_of(up->all);
 	up->peer = NULL;
 	up->relay_count = 0;
-	up->path_us = NEVER;
 	up->until_us = now_us + LINGER_US;
 	if (how == JOBS_UP_LEAVE)
 		link_leave(up->link);

@@ -420,8 +420,7 @@ static void seen_fill(const struct session *s, uint32_t first, uint32_t end,
 	*out = (struct control_seen){0};
 	for (uint32_t i = channel; i < channel_end; i++)
 		stream_look(s->engine->streams[i], out);
-	out->held_window_us /= channel_end - channel;
-	out->held_credit_us /= channel_end - channel;
+	stream_looked(out, channel_end - channel);
 }
 
 char *session_take_line(struct session *session, uint32_t index, uint64_t now_us)

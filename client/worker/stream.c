@@ -489,3 +489,9 @@ void stream_look(const struct stream *stream, struct control_seen *sum)
 	sum->in_marked += stream->marked;
 	sum->in_lost += stats->lost;
 }
+
+void stream_looked(struct control_seen *sum, uint32_t streams)
+{
+	sum->held_window_us /= streams;
+	sum->held_credit_us /= streams;
+}

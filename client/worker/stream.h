@@ -142,6 +142,8 @@ const struct stream_stats *stream_stats(const struct stream *stream);
 
 /* Adds what it has seen of its path, to a sum that begins at 0: round trips are the longest, and the shortest of all. */
 void stream_look(const struct stream *stream, struct control_seen *sum);
+/* After it has looked at so many: times held are their mean. */
+void stream_looked(struct control_seen *sum, uint32_t streams);
 
 /* Frames that may leave in a millisecond. */
 uint32_t stream_in_ms(const struct stream *stream);
