@@ -53,9 +53,9 @@ static const struct known {
 	{"tcp-first-up", "TCP's share beside a dense job, mean", 0.65, 0.3},
 	{"tcp-first-down", "TCP's share beside a dense job, mean", 0.65, 0.3},
 	{"loss", "5 % lost, 25 us one way: times lossless", 1.35, 0},
-	/* Of 28 frames: more of 1,024 workers' tensors takes much memory. Its start takes 1 ms. */
-	{"levels-all", "times the bound", 1.4, 0},
 	{"loss", "5 % lost, 500 us one way: times lossless", 1.35, 0},
+	/* It has 28 frames, since 1,024 tensors must fit into memory, and 1 ms of its time is its start. */
+	{"levels-all", "times the bound", 1.4, 0},
 };
 
 static bool is_known(const char *world, const char *text, double value)
@@ -723,8 +723,8 @@ static const struct scene worlds[] = {
          .private_network = true},
 	{"incast-uni", "as incast, without multicast", .run = incast},
 	{"loss", "loss by chance, no queue", .run = loss},
-	{"levels-none", "32 sites of 32 workers, 1 % of the blocks each, others", .run = levels,
-         .multicast = true, .mb = 1, .rate_bits_s = 1000 * MBIT},
+	{"levels-none", "32 sites of 32 workers, each with 1 % of the blocks, by chance",
+         .run = levels, .multicast = true, .mb = 1, .rate_bits_s = 1000 * MBIT},
 	{"levels-half", "as levels-none, half of them the same", .run = levels, .multicast = true,
          .mb = 2, .rate_bits_s = 1000 * MBIT, .shared_ppm = 500000},
 	{"levels-all", "as levels-none, all of them the same; links of 100 Mbit/s", .run = levels,

@@ -73,7 +73,7 @@ struct sim_port {
 	bool refused;          /* the parent has refused an operation, and jobs.c knows */
 };
 
-struct sim_upward; /* the connection of a site's link to its parent */
+struct sim_carrier; /* the connection of a site's link to its parent */
 
 struct sim_aggregator {
 	struct world *world;
@@ -89,13 +89,15 @@ struct sim_aggregator {
 	uint64_t received, pulled;  /* by channels, as the shell has seen it */
 	uint64_t strange; /* datagrams that came from elsewhere than their worker knocked from */
 	bool sited;
-	char site[16];              /* its name */
-	struct upwards *links;      /* to its parent */
-	struct sim_upward *upwards; /* their connections, a list */
-	uint64_t wake_us;           /* a site's: TIMER_WAKE */
-	uint64_t hurry_ms;          /* the millisecond in which its links were last due at once, */
-	uint32_t hurries;           /* and how often in it */
-	struct stream_stats above;  /* of a site's streams that are no more */
+	char site[16];                /* its name */
+	struct upwards *links;        /* to its parent */
+	struct sim_carrier *carriers; /* their connections, a list */
+	uint64_t wake_us;             /* a site's: TIMER_WAKE */
+	struct {
+		uint64_t ms; /* of the virtual time */
+		uint32_t times;
+	} hurry; /* when its links were last due at once, and how often in that millisecond */
+	struct stream_stats above; /* of a site's streams that are no more */
 };
 
 /* Returns the port of this channel id, or NULL. */
@@ -203,10 +205,10 @@ struct world {
 	bool over;                  /* all workers have left */
 	uint64_t first_us, last_us; /* operations: the first one's start, the last one's end */
 	uint8_t *flat, *scratch;    /* [WIRE_PAYLOAD_MAX] */
-	const char *names[WORLD_AGGREGATORS_MAX]; /* of aggregators: "agg0" and on */
-	char name_texts[WORLD_AGGREGATORS_MAX][8];
-	struct sim_members *members; /* NULL: there are none */
-	uint32_t ports;              /* there have been so many */
+	const char *names[WORLD_AGGREGATORS_MAX];  /* of aggregators: "agg0" and on */
+	char name_texts[WORLD_AGGREGATORS_MAX][8]; /* what these point to */
+	struct sim_members *members;               /* NULL: there are none */
+	uint32_t ports;                            /* there have been so many */
 	bool failed;
 };
 

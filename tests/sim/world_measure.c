@@ -85,7 +85,7 @@ void measure_channel(struct sim_aggregator *aggregator, const struct sim_port *p
 	const uint32_t first = world->spec->aggregator_count;
 	uint32_t worker = 0;
 
-	/* Any that has sent something here; the parent of sites gets it by these. */
+	/* Any worker that has sent something here. A parent may have heard sites alone: such worlds have one job. */
 	for (uint32_t rank = 0; rank < port->info.worker_count; rank++)
 		if (port->node[rank] >= first)
 			worker = port->node[rank] - first;

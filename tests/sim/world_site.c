@@ -18,8 +18,8 @@
 #define HURRIES_MAX 300 /* one that spins has 1,000 */
 
 /* A link's connection to the parent. */
-struct sim_upward {
-	struct sim_upward *next;
+struct sim_carrier {
+	struct sim_carrier *next;
 	struct sim_aggregator *aggregator;
 	struct upward *up;
 	uint32_t connection; /* 0: it does not stand */
@@ -62,11 +62,11 @@ static void hurry_check(struct sim_aggregator *a)
 {
 	const uint64_t ms = now_of(a) / 1000;
 
-	a->hurries = ms == a->hurry_ms ? a->hurries + 1 : 1;
-	a->hurry_ms = ms;
-	if (a->hurries > HURRIES_MAX)
+	a->hurry.times = ms == a->hurry.ms ? a->hurry.times + 1 : 1;
+	a->hurry.ms = ms;
+	if (a->hurry.times > HURRIES_MAX)
 		world_fail(a->world, "links of site %u are due at once, %u times in a millisecond",
-		           a->node, a->hurries);
+		           a->node, a->hurry.times);
 }
 
 static void port_wake(void *context, uint64_t due_us)
@@ -79,18 +79,18 @@ static void port_wake(void *context, uint64_t due_us)
 static int port_begin(void *context, struct upward *up, void **carrier)
 {
 	struct sim_aggregator *a = context;
-	struct sim_upward *sim = calloc(1, sizeof(*sim));
+	struct sim_carrier *sim = calloc(1, sizeof(*sim));
 
-	*sim = (struct sim_upward){
-		.next = a->upwards, .aggregator = a, .up = up, .connect_us = UINT64_MAX};
-	a->upwards = sim;
+	*sim = (struct sim_carrier){
+		.next = a->carriers, .aggregator = a, .up = up, .connect_us = UINT64_MAX};
+	a->carriers = sim;
 	*carrier = sim;
 	return 0;
 }
 
 static void port_connect(void *carrier)
 {
-	struct sim_upward *sim = carrier;
+	struct sim_carrier *sim = carrier;
 	struct sim_aggregator *a = sim->aggregator;
 
 	sim->connect_us = now_of(a) + simnet_between(a->world->net, 1, 2000);
@@ -99,7 +99,7 @@ static void port_connect(void *carrier)
 
 static void port_line(void *carrier, const char *line)
 {
-	const struct sim_upward *sim = carrier;
+	const struct sim_carrier *sim = carrier;
 	const struct sim_aggregator *a = sim->aggregator;
 
 	if (!parent_of(a)->dead)
@@ -108,7 +108,7 @@ static void port_line(void *carrier, const char *line)
 
 static void port_end(void *carrier)
 {
-	struct sim_upward *sim = carrier, **place = &sim->aggregator->upwards;
+	struct sim_carrier *sim = carrier, **place = &sim->aggregator->carriers;
 	const struct sim_aggregator *a = sim->aggregator;
 
 	while (*place != sim)
@@ -180,7 +180,7 @@ void site_begin(struct sim_aggregator *a, struct jobs_config *config, struct job
 
 void site_die(struct sim_aggregator *a, bool resets)
 {
-	for (struct sim_upward *sim = a->upwards; sim != NULL && !resets; sim = sim->next)
+	for (struct sim_carrier *sim = a->carriers; sim != NULL && !resets; sim = sim->next)
 		sim->connection = 0;
 	if (a->links != NULL)
 		upwards_cut(a->links);
@@ -191,7 +191,7 @@ void site_die(struct sim_aggregator *a, bool resets)
 /* Connections come to stand, of which some may end meanwhile: then it begins again. */
 static void connections_turn(struct sim_aggregator *a)
 {
-	struct sim_upward *sim = a->upwards;
+	struct sim_carrier *sim = a->carriers;
 
 	while (sim != NULL) {
 		if (sim->connect_us > now_of(a)) {
@@ -209,7 +209,7 @@ static void connections_turn(struct sim_aggregator *a)
 				aggregator_connect(parent_of(a), a->node, link->job, link);
 			upward_connected(sim->up, true);
 		}
-		sim = a->upwards;
+		sim = a->carriers;
 	}
 }
 
@@ -245,7 +245,7 @@ void site_turn(struct sim_aggregator *a)
 
 void site_line(struct sim_aggregator *a, const struct sim_event *event)
 {
-	struct sim_upward *sim = a->upwards;
+	struct sim_carrier *sim = a->carriers;
 	struct link *link;
 
 	while (sim != NULL && sim->connection != event->connection)
