@@ -297,10 +297,9 @@ TEST(loss)
 			cases[i].shown);
 	expect_shown(shown(), "  7/64  0.250  0.500 ");
 	/* A site gets a result once; workers at other sites get none here. */
-	report_is("{\"version\":\"0.1\",\"uptime_s\":1,\"datapath\":\"udp\",\"jobs\":[{\"name\":"
-	          "\"j\","
-	          "\"state\":\"running\",\"world\":5,\"members\":4,\"results\":100,\"result_"
-	          "resends\":6,"
+	report_is("{\"version\":\"0.1\",\"uptime_s\":1,\"datapath\":\"udp\","
+	          "\"jobs\":[{\"name\":\"j\",\"state\":\"running\",\"world\":5,"
+	          "\"members\":4,\"results\":100,\"result_resends\":6,"
 	          "\"workers\":[{\"site\":\"a\"},{\"site\":\"a\"},{\"site\":\"b\"},{},"
 	          "{\"state\":\"elsewhere\"}]}]}");
 	expect_shown(shown(), " 2.00%    -  -     udp ");

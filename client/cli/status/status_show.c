@@ -78,11 +78,11 @@ static char *operation_text(const json_t *job, char text[TABLE_CELL_BYTES])
 	return text;
 }
 
-/* How many copies a result has: for each worker here, but one for a site. */
+/* How many copies of a result go out: one to each worker here, and one to each site. */
 static double copies_of(const json_t *job)
 {
 	json_t *sites = json_object(), *worker;
-	size_t i, alone = 0, count;
+	size_t i, copies = 0;
 
 	json_array_foreach(json_object_get(job, "workers"), i, worker)
 	{
@@ -91,11 +91,11 @@ static double copies_of(const json_t *job)
 		if (site != NULL)
 			json_object_set_new(sites, site, json_true());
 		else
-			alone += strcmp(report_text(worker, "state"), "elsewhere") != 0;
+			copies += strcmp(report_text(worker, "state"), "elsewhere") != 0;
 	}
-	count = alone + json_object_size(sites);
+	copies += json_object_size(sites);
 	json_decref(sites);
-	return (double)count;
+	return (double)copies;
 }
 
 /* The share of results that had to be sent again to some worker. */
